@@ -1,0 +1,56 @@
+# Everything happens in .venv, which is made on first use. Choose the interpreter with `make PYTHON=python3.12 ...`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## Install the library and the tools for working on it into .venv
+
+demo: $(VENV)/.bench ## Install what the library needs, and run a small demonstration
+	@$(BIN)/rpgssm bench core --small
+	@echo "This is a small benchmark of the core; the full demo arrives with the estimator."
+
+test: $(VENV)/.dev ## Run the tests, but for the slow ones
+	@$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev ## Run all tests, the slow ones too
+	@$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: $(VENV)/.dev ## Check style, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+bench: $(VENV)/.bench ## Run the full benchmark of the core
+	@$(BIN)/rpgssm bench core
+
+clean: ## Remove .venv, caches and build products
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The empty files .python, .bench and .dev record which step of the installation is done.
+
+$(VENV)/.python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || { \
+		echo "rpgssm needs Python 3.11 or newer, and '$(PYTHON)' is older or missing." >&2; \
+		echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.python
+	@echo "Installing rpgssm into $(VENV) (once; this takes a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@touch $@
+
+# The tools include what the benchmark needs.
+$(VENV)/.dev: pyproject.toml | $(VENV)/.python
+	@echo "Installing rpgssm and its development tools into $(VENV) (once; this takes a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $(VENV)/.bench $@

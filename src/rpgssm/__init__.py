@@ -1,0 +1,33 @@
+"""Latent dynamics from time series and video, learnt without reconstructing the observations.
+
+The recognition-parametrised Gaussian state space model (RP-GSSM) has a linear Gaussian chain of latents as prior and a
+recognition network that turns each observation into a Gaussian potential on the latent of its time. There is no
+decoder: the model is trained by maximum likelihood through a free energy that only ever compares recognition factors.
+
+Importing this package is cheap and changes no global state. Subpackages are imported when first touched:
+
+>>> import rpgssm
+>>> rpgssm.core  # imports JAX now, not before
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import core as core
+
+__version__ = "0.1.0"
+
+_SUBPACKAGES = ("core",)
+
+__all__ = ["__version__", "core"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBPACKAGES})

@@ -1,0 +1,156 @@
+"""The auxiliary free energy: the lower bound on the likelihood that training maximises.
+
+Per sequence, up to the constant -TJ log N,
+
+    G^n = log Z^n + Σ_t Σ_j [ Φ(q_t) - Φ(p̄ ⊕ f_jt^n) - log 1/N Σ_n' exp( Φ(q_t ⊕ f_jt^n') - Φ(p̄ ⊕ f_jt^n') ) ]
+
+with Φ(h, Λ) = ½h'Λ⁻¹h - ½log|Λ| and ⊕ the sum of natural parameters. log Z is the filter's normaliser, q_t the exact
+posterior marginals, p̄ a fixed reference Gaussian (the stationary marginal N(0, I)), and the mixture runs over the
+sequences of the batch at the same time t. No chain KL and no pairwise posterior covariances are needed: with q exact,
+Σ_t <log fΔ>_q - KL(q‖p) = log Z identically.
+
+A masked observation has the zero potential, its bracket is dropped, and it takes no part in the mixtures of the others.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .general import matvec, natural_marginals, prior_covariances, prior_means, time_first
+from .linalg import mm, mv, spd_inverse
+from .pairs import LANES, pair_log_normalisers
+from .smoother import Covariance, Method, infer
+from .stationary import StationaryInference
+from .types import Chain, Natural, Potentials, StationaryChain, as_potentials
+
+
+class FreeEnergyInfo(eqx.Module):
+    """The terms of the free energy, summed over time for each sequence (and each modality j where it says so).
+
+    `free_energy = log_z + Σ_j (posterior - recognition - mixture)`.
+    """
+
+    free_energy: Float[Array, " batch"]
+    log_z: Float[Array, " batch"]
+    posterior: Float[Array, "modality batch"]  # Σ_t Φ(q_t)
+    recognition: Float[Array, "modality batch"]  # Σ_t Φ(p̄ ⊕ f_t)
+    mixture: Float[Array, "modality batch"]  # Σ_t log 1/N Σ_n' exp(...)
+    observed: Float[Array, ""]  # number of observed (n, t, j)
+
+
+class _Marginals(eqx.Module):
+    """Posterior marginals, time first: natural parameters, covariance and log-determinant of the precision."""
+
+    h: Float[Array, "t b k"]
+    precision: Float[Array, "t c k k"]
+    cov: Float[Array, "t c k k"]
+    logdet: Float[Array, "t c"]
+
+    def phi(self) -> Float[Array, "t b"]:
+        return 0.5 * jnp.sum(self.h * matvec(self.cov, self.h), -1) - 0.5 * self.logdet
+
+
+def free_energy(
+    chain: Chain,
+    potentials: Potentials | tuple[Potentials, ...],
+    *,
+    reference: Natural | None = None,
+    posterior_gradient: bool = True,
+    method: Method = "auto",
+    covariance: Covariance = "auto",
+    lanes: int = LANES,
+) -> tuple[Float[Array, ""], FreeEnergyInfo]:
+    """The loss, -Σ_n G^n per observed (n, t, j), and its terms.
+
+    `reference` is p̄ in natural parameters, (latent,) and (latent, latent), or with a leading time axis; by default
+    N(0, I) for the stationary chain and the prior marginals, moment-matched over the batch, for a general one.
+    `posterior_gradient=False` stops the gradient at the posterior marginals (as in EM; it tends to diverge).
+    `lanes` bounds the memory of the data-dependent case: so many pairs are handled side by side.
+    """
+    potentials = as_potentials(potentials)
+    log_z, q = _posterior_marginals(chain, potentials, method, covariance)
+    if not posterior_gradient:
+        q = jax.lax.stop_gradient(q)
+    if reference is None:
+        reference = default_reference(chain, potentials[0].h.dtype)
+    phi_q = q.phi()
+    terms = [_modality(q, phi_q, p, reference, lanes) for p in potentials]
+    posterior, recognition, mixture, observed = (jnp.stack(x) for x in zip(*terms, strict=True))
+    G = log_z + jnp.sum(posterior - recognition - mixture, 0)
+    count = jnp.sum(observed)
+    loss = -jnp.sum(G) / jnp.maximum(count, 1)
+    return loss, FreeEnergyInfo(G, log_z, posterior, recognition, mixture, count)
+
+
+def default_reference(chain: Chain, dtype) -> Natural:
+    """p̄: the marginal of the stationary chain; for a general chain its marginals, moment-matched over the batch."""
+    if isinstance(chain, StationaryChain):
+        k = chain.latent_dim
+        return Natural(jnp.zeros((k,), dtype), jnp.eye(k, dtype=dtype))
+    prior = time_first(chain)
+    m, S = prior_means(prior.m1, prior.A, prior.b), prior_covariances(prior.Q1, prior.A, prior.Q)
+    centre = jnp.mean(m, 1, keepdims=True)
+    spread = (m - centre)[..., :, None] * (m - centre)[..., None, :]
+    precision, _ = spd_inverse(jnp.mean(S + spread, 1))
+    return Natural(mv(precision, centre[:, 0]), precision)
+
+
+def _posterior_marginals(chain, potentials, method, covariance):
+    """log Z (batch,) and the posterior marginals."""
+    i = infer(chain, potentials, method=method, covariance=covariance)
+    if isinstance(i, StationaryInference):
+        h, precision = i.shift(), i.precision()
+        cov, logdet = spd_inverse(precision, 1.0)
+        return i.log_z(matvec(cov, h)), _Marginals(h, precision, cov, logdet)
+    mean, cov = i.update(i.h + i.e, i.Lam + i.E)
+    h, precision, logdet = natural_marginals(i, mean, cov)
+    return i.log_z(mean), _Marginals(h, precision, cov, logdet)
+
+
+def _modality(q: _Marginals, phi_q: Float[Array, "t b"], p: Potentials, reference: Natural, lanes: int):
+    """One modality's three sums over time, each (batch,), and its number of observations."""
+    h = jnp.moveaxis(p.masked_h(), 0, 1)
+    ref = Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)  # with a time axis
+    total_h = h + ref.h[:, None]
+    if p.precision.shared:
+        Lam = p.precision.dense()
+        S0, logdet0 = spd_inverse(ref.precision + Lam)
+        phi_f = 0.5 * jnp.sum(total_h * matvec(S0[:, None], total_h), -1) - 0.5 * logdet0[:, None]
+        phi_pairs = _shared_pairs(q, h, Lam)
+    else:
+        Lam = jnp.moveaxis(p.masked_precision(), 0, 1)
+        S0, logdet0 = spd_inverse(ref.precision[:, None] + Lam)
+        phi_f = 0.5 * jnp.sum(total_h * mv(S0, total_h), -1) - 0.5 * logdet0
+        phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, lanes)
+    logits = phi_pairs - phi_f[:, None, :]
+    if p.mask is None:
+        batch = h.shape[1]
+        mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.asarray(batch, h.dtype))
+        sums = (jnp.sum(x, 0) for x in (phi_q, phi_f, mixture))
+        return (*sums, jnp.asarray(h.shape[0] * batch, h.dtype))
+    mask = p.mask.T
+    members = jnp.sum(mask, -1, keepdims=True).astype(h.dtype)
+    # where nothing at all is observed the logits are left as they are: the result is dropped, but stays finite
+    logits = jnp.where(mask[:, None, :] | (members[..., None] == 0), logits, -jnp.inf)
+    mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.maximum(members, 1))
+    sums = (jnp.sum(jnp.where(mask, x, 0), 0) for x in (phi_q, phi_f, mixture))
+    return (*sums, jnp.sum(members))
+
+
+def _shared_pairs(q: _Marginals, h: Float[Array, "t b k"], Lam: Float[Array, "k k"]) -> Float[Array, "t b c"]:
+    """Φ(q_t^n ⊕ f_t^n') where the precision of f is shared: one factorisation per posterior, not per pair.
+
+    With S = (Λ_q + Λ)⁻¹:  ½(h_q + h')'S(h_q + h') - ½log|Λ_q + Λ|  =  ½h_q'Sh_q + h_q'Sh' + ½h'Sh' - ½log|...|.
+    """
+    S, logdet = spd_inverse(q.precision + Lam)
+    left = matvec(S, q.h)
+    own = 0.5 * jnp.sum(q.h * left, -1) - 0.5 * logdet
+    if S.shape[1] == 1:
+        other = 0.5 * jnp.sum(h * matvec(S, h), -1)[:, None, :]
+    else:
+        # h'S_n h' for all n, n': a product of (S_n as a row) with (h'h'' as a column)
+        time, batch, k = h.shape
+        outer = (h[..., :, None] * h[..., None, :]).reshape(time, batch, k * k)
+        other = 0.5 * mm(S.reshape(time, batch, k * k), jnp.swapaxes(outer, -1, -2))
+    return own[..., None] + mm(left, jnp.swapaxes(h, -1, -2)) + other

@@ -1,0 +1,139 @@
+"""Inference for a general chain: predicted moments from the past, natural-parameter messages from the future.
+
+First the chain is centred: z_t = m_t + z̃_t with m_t the prior mean, so that biases and initial means drop out of all
+recursions at once (a potential (h, Λ) on z is the potential (h - Λm, Λ) on z̃, times exp(h'm - ½m'Λm)).
+
+The Kalman filter on z̃ needs no code of its own: its covariance recursion
+
+    P_{t+1} = Q_t + A_t (P_t⁻¹ + Λ_t)⁻¹ A_t'
+
+is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with the parts exchanged (M = P, Λ = Q, K = A', N = Λ),
+and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t). So both
+directions again run side by side. Neither P, Q nor Λ is ever inverted.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .linalg import eye_like, mm, mv, shrink, spd_inverse, sym, transpose
+from .messages import Kernels, Messages, pull_back
+from .recurrence import Driver, linear_recurrence
+from .stationary import in_time
+from .types import GaussianChain
+
+
+class GeneralInference(NamedTuple):
+    """All messages, time first, of the centred variables. Covariance batch axis c is 1 or the batch."""
+
+    prior_mean: Float[Array, "t p k"]
+    offset: Float[Array, " b"]  # Σ_t h'm - ½m'Λm
+    h: Float[Array, "t b k"]
+    Lam: Float[Array, "t c k k"]
+    m: Float[Array, "t b k"]  # predicted means E[z̃_t | frames before t]
+    P: Float[Array, "t c k k"]  # predicted covariances
+    e: Float[Array, "t b k"]  # messages from the future
+    E: Float[Array, "t c k k"]
+    messages: Messages
+
+    def update(self, g: Float[Array, "t b k"], M: Float[Array, "t c k k"]):
+        """Predicted moments times the potential (g, M): V = (P⁻¹ + M)⁻¹, mean = m + V(g - Mm)."""
+        V = shrink(self.P, M)
+        return self.m + matvec(V, g - matvec(M, self.m)), V
+
+    def log_determinant(self) -> Float[Array, " c"]:
+        """log |J_posterior| - log |J_prior| = Σ_t log|I + P_tΛ_t|."""
+        return jnp.sum(self.messages.logdet[:, 0], 0) + log_det_one_plus(self.P[-1], self.Lam[-1])
+
+    def log_z(self, mean: Float[Array, "t b k"]) -> Float[Array, " b"]:
+        """log ∫ p(z) Π_t ψ_t(z_t) dz, given the smoothed (centred) means."""
+        return 0.5 * jnp.sum(self.h * mean, (0, 2)) - 0.5 * self.log_determinant() + self.offset
+
+
+def log_det_one_plus(P: Float[Array, "*n k k"], M: Float[Array, "*n k k"]) -> Float[Array, "*n"]:
+    """log|I + PM| by the derivative-safe route: tr-free, through one step of messages without a kernel."""
+    zero = jnp.zeros_like(P)[None, None]
+    kernels = Kernels(zero.reshape(1, 1, -1, *P.shape[-2:]), M.reshape(1, 1, -1, *M.shape[-2:]))
+    return pull_back(kernels, P.reshape(1, 1, -1, *P.shape[-2:])).logdet.reshape(P.shape[:-2])
+
+
+def matvec(V: Float[Array, "t c k k"], h: Float[Array, "t b k"]) -> Float[Array, "t b k"]:
+    """V h for symmetric V, with one matrix product per frame where the covariance is shared."""
+    if V.shape[1] == 1:
+        return mm(h, V[:, 0])
+    return mv(V, h)
+
+
+def time_first(chain: GaussianChain) -> GaussianChain:
+    """The chain's arrays with time first and a batch axis (of length 1 if there was none)."""
+
+    def lead(x, timed):
+        x = x if chain.batched else x[None]
+        return jnp.moveaxis(x, 0, 1) if timed else x
+
+    m1, Q1 = lead(chain.m1, False), lead(chain.Q1, False)
+    return GaussianChain(m1, Q1, lead(chain.A, True), lead(chain.b, True), lead(chain.Q, True))
+
+
+def prior_means(m1: Float[Array, "p k"], A: Float[Array, "s p k k"], b: Float[Array, "s p k"]):
+    """m_1 .. m_T of the prior."""
+
+    def step(m, inputs):
+        m = mv(inputs[0], m) + inputs[1]
+        return m, m
+
+    return jnp.concatenate([m1[None], lax.scan(step, m1, (A, b))[1]])
+
+
+def prior_covariances(Q1: Float[Array, "p k k"], A: Float[Array, "s p k k"], Q: Float[Array, "s p k k"]):
+    """Marginal covariances S_1 .. S_T of the prior."""
+
+    def step(S, inputs):
+        S = sym(mm(mm(inputs[0], S), transpose(inputs[0])) + inputs[1])
+        return S, S
+
+    return jnp.concatenate([Q1[None], lax.scan(step, Q1, (A, Q))[1]])
+
+
+def infer_general(
+    chain: GaussianChain,
+    h: Float[Array, "t b k"],
+    Lam: Float[Array, "t c k k"],
+    driver: Driver,
+    directions: int = 2,
+) -> GeneralInference:
+    """Messages in both directions, or only from the past."""
+    length = h.shape[0]
+    if chain.A.shape[-3] != length - 1:
+        raise ValueError(
+            f"the chain has {chain.A.shape[-3]} transitions but {length} frames need {length - 1}: build it with "
+            "GaussianChain.time_invariant(..., length=T), or give A, b and Q T - 1 entries along time"
+        )
+    prior = time_first(chain)
+    mean = prior_means(prior.m1, prior.A, prior.b)
+    Lm = matvec(Lam, mean) if Lam.shape[1] == 1 else mv(Lam, mean)
+    offset = jnp.sum((h - 0.5 * Lm) * mean, (0, 2))
+    h = h - Lm
+
+    # the parts of each direction, in the order in which it meets them
+    c = max(Lam.shape[1], prior.A.shape[1])
+    full = lambda x: jnp.broadcast_to(x, (x.shape[0], c, *x.shape[2:]))  # noqa: E731
+    A, Q, Lam = full(prior.A), full(prior.Q), full(Lam)
+    Q_before = jnp.concatenate([full(prior.Q1[None]), Q])
+    pair = lambda past, future: jnp.stack([past, future[::-1]][:directions], 1)  # noqa: E731
+    kernels = Kernels(pair(transpose(A), A), pair(Lam[:-1], Q))
+    messages = pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver, False)
+    E = in_time(messages.E)
+    P = Q_before + E[:, 0]
+    x = in_time(linear_recurrence(messages.G, pair(matvec(P[:-1], h[:-1]), h[1:]), driver))
+    none = jnp.zeros_like
+    e_future, E_future = (x[:, 1], E[:, 1]) if directions == 2 else (none(h), none(Lam))
+    return GeneralInference(mean, offset, h, Lam, x[:, 0], P, e_future, E_future, messages)
+
+
+def natural_marginals(inference: GeneralInference, mean, V):
+    """Posterior marginals (h, Λ) of the original variables from their moments."""
+    precision, logdet = spd_inverse(V + eye_like(V) * jnp.finfo(V.dtype).tiny ** 0.5)
+    return matvec(precision, mean + inference.prior_mean), precision, -logdet

@@ -1,0 +1,211 @@
+"""Messages along a Gaussian chain: one step, three ways to run it, one derivative.
+
+The idea. Write the chain relative to its prior marginals. The posterior marginal is then
+
+    q(z_t) ∝ p(z_t) · α_t(z_t) · ψ_t(z_t) · β_t(z_t)
+
+where ψ_t is the potential of frame t and the messages α (from the past) and β (from the future) are Gaussian potentials
+exp(-½ z'Ez + e'z) with E positive semidefinite. *Both* are obtained by the same operation: pulling a potential back
+through a linear-Gaussian kernel. β goes through the chain's own kernels z_{t+1} = A z_t + N(0, Q); α goes through the
+time-reversed kernels z_t = Ã z_{t+1} + N(0, Q̃). For the stationary chain the reversed kernel is simply A', I - A'A.
+So the two directions run side by side as one recursion, nothing is ever inverted but I + (positive semidefinite), no
+covariance can lose its sign, and a missing frame is the zero potential.
+
+One step. The potential (g, M) on y, pulled back through y = K x + N(0, N), is the potential (e, E) on x:
+
+    M̃ = (M⁻¹ + N)⁻¹ = M (I + NM)⁻¹        E = K'M̃K
+    W = (I + MN)⁻¹  = I - M̃N              e = K'W g =: G g
+    log c = ½ g'Ñg - ½ log|I + MN|,       Ñ = NW = (N⁻¹ + M)⁻¹
+
+The matrices do not depend on the data vectors g, so the recursion over E runs first (here), for one covariance if all
+sequences share it, and the vectors follow as a linear recurrence with gains G (`recurrence`).
+
+Derivative. dM̃ = W dM W' - M̃ dN M̃, dW = -dM̃ N - M̃ dN and d log|I+MN| = tr(Ñ dM) + tr(M̃ dN) lead to a *linear* backward
+recursion, M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s, with no factorisation in it: it is written by hand below and serves all
+drivers alike.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .linalg import cholesky_floor, cholesky_psd, eye_like, mm, spd_inverse, sym, transpose
+from .recurrence import Driver, conjugate_recurrence
+
+
+class Kernels(NamedTuple):
+    """Zero-mean kernels x ↦ Kx + N(0, N) of both directions, in the order in which the messages meet them.
+
+    The first axis is 1 if the kernel is the same at every step, the third is 1 if it is the same for all sequences.
+    """
+
+    K: Float[Array, "s d c k k"]
+    N: Float[Array, "s d c k k"]
+
+
+class Whitened(NamedTuple):
+    """A kernel in coordinates in which its noise is white: N = UU', B = U'K'U⁻ᵀ."""
+
+    B: Float[Array, "d c k k"]
+    U: Float[Array, "d c k k"]
+    U_inv: Float[Array, "d c k k"]
+
+
+def whiten(kernels: Kernels) -> Whitened:
+    """Whitened form of a kernel that is the same at every step and whose noise is well conditioned."""
+    K, N = kernels.K[0], kernels.N[0]
+    U = cholesky_floor(N, 0.0)
+    U_inv = lax.linalg.triangular_solve(U, jnp.broadcast_to(eye_like(N), N.shape), left_side=True, lower=True)
+    return Whitened(mm(mm(transpose(U), transpose(K)), transpose(U_inv)), U, U_inv)
+
+
+def whitened_step(kernel: Whitened, E: Float[Array, "d c k k"], Lam: Float[Array, "d c k k"]):
+    """One step in white coordinates: from the message E and the potential Λ at a frame to the message at the next.
+
+    With N = I:  S = (I + M)⁻¹,  M̃ = I - S,  E' = B(I - S)B'. Returns E', S and log|I + M|.
+    """
+    S, logdet = spd_inverse(eye_like(E) + E + Lam, 1.0)
+    half = mm(eye_like(S) - S, transpose(kernel.B))
+    return sym(mm(transpose(half), transpose(kernel.B))), S, logdet
+
+
+def general_step(K, N, E, Lam):
+    """One step for any kernel, with singular noise or none: M = LL', M̃ = L(I + L'NL)⁻¹L'."""
+    L = cholesky_psd(sym(E + Lam))
+    R, logdet = spd_inverse(eye_like(E) + sym(mm(mm(transpose(L), N), L)), 1.0)
+    Mt = sym(mm(mm(L, R), transpose(L)))
+    return sym(mm(mm(transpose(K), Mt), K)), Mt, logdet
+
+
+class Messages(NamedTuple):
+    """Information matrices of the messages at steps 1..S, the gains that lead there, and log|I + MN|."""
+
+    E: Float[Array, "s d c k k"]
+    G: Float[Array, "s d c k k"]
+    logdet: Float[Array, "s d c"]
+
+
+def pull_back(
+    kernels: Kernels, Lam: Float[Array, "s d c k k"], driver: Driver = "sequential", white: bool = False
+) -> Messages:
+    """Matrices of all messages: start with no message, add Λ_s, pull back through kernel s, and so on.
+
+    `white` says that the kernel is constant and its noise well conditioned, which allows the faster step.
+    """
+    return _pull_back(kernels, Lam, driver, white)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _pull_back(kernels, Lam, driver, white):
+    return _evaluate(kernels, Lam, driver, white)[0]
+
+
+def _evaluate(kernels, Lam, driver, white):
+    """The messages, and (M̃, W) for the derivative."""
+    K, N = kernels
+    if white:
+        w = whiten(kernels)
+        Lam_white = mm(mm(transpose(w.U), Lam), w.U)
+        if driver == "sequential":
+
+            def step(E, Lam):
+                E, S, logdet = whitened_step(w, E, Lam)
+                return E, (S, logdet)
+
+            _, (S, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), Lam_white)
+        else:
+            identity = jnp.broadcast_to(eye_like(Lam), Lam.shape)
+            M = _parallel_information(jnp.broadcast_to(transpose(w.B), Lam.shape), identity, Lam_white)
+            S, logdet = spd_inverse(identity + M, 1.0)
+        UiK = mm(w.U_inv, K)
+        Mt = mm(mm(transpose(w.U_inv), eye_like(S) - S), w.U_inv)
+        G = mm(mm(transpose(UiK), S), transpose(w.U))  # K'W with W = U⁻ᵀ S U'
+        E = sym(mm(mm(transpose(UiK), eye_like(S) - S), UiK))
+        W = mm(mm(transpose(w.U_inv), S), transpose(w.U))
+        return Messages(E, G, logdet), (Mt, W)
+    steps = (Lam.shape[0], *jnp.broadcast_shapes(K.shape[1:], Lam.shape[1:]))
+    K, N, Lam = (jnp.broadcast_to(x, steps) for x in (K, N, Lam))
+    if driver == "sequential":
+
+        def step(E, inputs):
+            E, Mt, logdet = general_step(*inputs[:2], E, inputs[2])
+            return E, (E, Mt, logdet)
+
+        _, (E, Mt, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), (K, N, Lam))
+    else:
+        M = _parallel_information(K, N, Lam)
+        E, Mt, logdet = general_step(K, N, jnp.zeros_like(M), M)
+    W = eye_like(Mt) - mm(Mt, N)
+    return Messages(E, mm(transpose(K), W), logdet), (Mt, W)
+
+
+def _parallel_information(K, N, Lam):
+    """M_s = Λ_s + E_s at all steps by an associative scan.
+
+    An element (K, N, J) stands for the map E ↦ J + K'(E⁻¹ + N)⁻¹K of an incoming message. Two of them compose to one of
+    the same kind. With (J₁⁻¹ + N₂)⁻¹ = M̃ and W = (I + J₁N₂)⁻¹ = I - M̃N₂:
+        K = K₁W'K₂,   N = N₁ + K₁(N₂ - N₂M̃N₂)K₁',   J = J₂ + K₂'M̃K₂.
+    """
+
+    def combine(first, second):
+        (K1, N1, J1), (K2, N2, J2) = first, second
+        E, Mt, _ = general_step(K2, N2, jnp.zeros_like(J1), J1)
+        W = eye_like(Mt) - mm(Mt, N2)
+        return mm(mm(K1, transpose(W)), K2), sym(N1 + mm(mm(K1, mm(N2, W)), transpose(K1))), J2 + E
+
+    # element s: kernel s-1 followed by adding Λ_s; the first one forgets whatever came before
+    start = jnp.zeros_like(Lam[:1])
+    elements = (
+        jnp.concatenate([start, K[:-1]]),
+        jnp.concatenate([start, N[:-1]]),
+        Lam,
+    )
+    return lax.associative_scan(combine, elements)[2]
+
+
+def _pull_back_fwd(kernels, Lam, driver, white):
+    messages, (Mt, W) = _evaluate(kernels, Lam, driver, white)
+    return messages, (kernels, Lam, messages.G, Mt, W)
+
+
+def _pull_back_bwd(driver, white, saved, cotangents):
+    (K, N), Lam, G, Mt, W = saved
+    E_bar, G_bar, l_bar = cotangents
+    E_bar, l_bar = sym(E_bar), l_bar[..., None, None]
+    Nt = mm(N, W)
+    # Y = -sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
+    Y = sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
+    M_bar = conjugate_recurrence(transpose(G)[::-1], E_bar[::-1], Y[::-1], driver)[::-1]
+    Z = E_bar + jnp.concatenate([M_bar[1:], jnp.zeros_like(M_bar[:1])])
+    # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
+    KG = mm(K, G_bar)
+    X = mm(mm(K, Z), transpose(K)) - sym(mm(KG, N))
+    K_bar = (2 * mm(K, Z), transpose(G_bar))
+    N_bar = mm(X, Mt) + KG
+    K_total = _contract(Mt, K_bar[0], K.shape) + _contract(W, K_bar[1], K.shape)
+    N_total = sym(_reduce(l_bar * Mt, N.shape) - _contract(Mt, N_bar, N.shape))
+    return Kernels(K_total, N_total), _reduce(M_bar, Lam.shape)
+
+
+def _reduce(x, shape):
+    """Sum over the axes along which an operand of the given shape was repeated."""
+    axes = tuple(i for i, (m, n) in enumerate(zip(x.shape, shape, strict=True)) if n == 1 and m > 1)
+    return jnp.sum(x, axes, keepdims=True) if axes else x
+
+
+def _contract(a, b, shape):
+    """Σ a b over the repeated axes, as one long matrix product where there are any."""
+    s, d, c, _, _ = shape
+    full = jnp.broadcast_shapes(a.shape, b.shape)
+    a, b = jnp.broadcast_to(a, full), jnp.broadcast_to(b, full)
+    if s == 1 and c == 1 and full[0] * full[2] > 1:
+        out = jnp.einsum("sdcij,sdcjk->dik", a, b, precision=lax.Precision.HIGHEST)
+        return out[None, :, None]
+    return _reduce(mm(a, b), shape)
+
+
+_pull_back.defvjp(_pull_back_fwd, _pull_back_bwd)

@@ -1,0 +1,123 @@
+"""Log-normalisers of all pairs: Φ(q_t^n ⊕ f_t^n') for every n, n', t, when both precisions depend on the data.
+
+These are B²T small systems, the dominant cost of the free energy with data-dependent precision. Nothing of size
+B²T·K² is ever stored: the pairs are visited in chunks of some thousand, side by side (`linalg.sweep`), and the backward
+pass visits them again. The derivative of a log-normaliser is just the Gaussian's moments:
+
+    Φ(h, Λ) = ½ h'Λ⁻¹h - ½ log|Λ|,      dΦ = μ'dh - ½ (Σ + μμ') : dΛ,      Σ = Λ⁻¹, μ = Σh.
+
+A Gaussian (h, Λ) travels as one augmented symmetric matrix [[Λ, h], [h', 0]], so that ⊕ is a sum of matrices, and with
+μ̃ = (μ, -1) the derivative above is -½(Σ + μ̃μ̃').
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from .linalg import sweep
+
+LANES = 3200  # pairs handled side by side; their augmented matrices should fit the cache
+_FUSE = 16  # largest K for which the value is one fused kernel
+
+
+def augment(h: Float[Array, "*n k"], Lam: Float[Array, "*n k k"]) -> Float[Array, "m m *n"]:
+    """[[Λ, h], [h', 0]] with the matrix axes first."""
+    top = jnp.concatenate([Lam, h[..., None]], -1)
+    bottom = jnp.concatenate([h, jnp.zeros_like(h[..., :1])], -1)
+    return jnp.moveaxis(jnp.concatenate([top, bottom[..., None, :]], -2), (-2, -1), (0, 1))
+
+
+def pair_log_normalisers(
+    hq: Float[Array, "t b k"],
+    Lq: Float[Array, "t b k k"],
+    hf: Float[Array, "t c k"],
+    Lf: Float[Array, "t c k k"],
+    lanes: int = LANES,
+) -> Float[Array, "t b c"]:
+    """Φ(q_t^b ⊕ f_t^c) for all t, b, c. Every sum of precisions must be positive definite."""
+    time, batch, k = hq.shape
+    frames = chunk_frames(time, batch, lanes)
+    chunks = -(-time // frames)
+    pad = chunks * frames - time
+
+    def prepare(h, Lam):
+        # padded frames get the identity so that nothing there is singular
+        h = jnp.pad(h, ((0, pad), (0, 0), (0, 0)))
+        eye = jnp.broadcast_to(jnp.eye(k, dtype=h.dtype), (pad, *Lam.shape[1:]))
+        W = augment(h, jnp.concatenate([Lam, eye]))
+        return jnp.moveaxis(W.reshape(k + 1, k + 1, chunks, frames, -1), 2, 0)
+
+    phi = lax.map(lambda W: _pairs(*W), (prepare(hq, Lq), prepare(hf, Lf)))
+    return phi.reshape(chunks * frames, batch, -1)[:time]
+
+
+def chunk_frames(time: int, batch: int, lanes: int) -> int:
+    """Frames per chunk, so that one chunk has about `lanes` pairs (one n' at a time)."""
+    return max(1, min(time, lanes // batch))
+
+
+@jax.custom_vjp
+def _pairs(Wq: Float[Array, "m m t b"], Wf: Float[Array, "m m t c"]) -> Float[Array, "t b c"]:
+    value = _fused_value if Wq.shape[0] - 1 <= _FUSE else _swept_value
+    phi = lax.map(partial(value, Wq), jnp.moveaxis(Wf, -1, 0))
+    return jnp.moveaxis(phi, 0, -1)
+
+
+def _fused_value(Wq, Wf):
+    """Elimination written out element by element.
+
+    One output per pair, so the compiler makes a single loop of it in which all intermediate values stay in registers.
+    Column j of the factor, unnormalised: c_j = w_j - Σ_{i<j} c_i c_i[j]/c_i[i]; the last row carries h.
+    """
+    m = Wq.shape[0]
+    columns, reciprocals = [], []
+    for j in range(m - 1):
+        scaled = [c[j] * r for c, r in zip(columns, reciprocals, strict=True)]
+        column = {}
+        for i in range(j, m):
+            w = Wq[i, j] + Wf[i, j][:, None]
+            for c, s in zip(columns, scaled, strict=True):
+                w = w - c[i] * s
+            column[i] = w
+        columns.append(column)
+        reciprocals.append(1 / column[j])
+    quadratic = sum(c[m - 1] ** 2 * r for c, r in zip(columns, reciprocals, strict=True))
+    return 0.5 * quadratic - 0.5 * sum(jnp.log(c[j]) for j, c in enumerate(columns))
+
+
+def _swept_value(Wq, Wf):
+    m, _, *lead = Wq.shape
+    R, logdet = sweep((Wq + Wf[..., None]).reshape(m, m, -1), m - 1)
+    return (-0.5 * R[-1, -1] - 0.5 * logdet).reshape(lead)
+
+
+def _pairs_fwd(Wq, Wf):
+    return _pairs(Wq, Wf), (Wq, Wf)
+
+
+def _pairs_bwd(saved, phi_bar):
+    Wq, Wf = saved
+    m, _, *lead = Wq.shape
+
+    def visit(total, inputs):
+        W, w = inputs  # one n': its augmented matrices (m, m, t) and the cotangents (t, b)
+        R, _ = sweep((Wq + W[..., None]).reshape(m, m, -1), m - 1)
+        mu = R[-1].at[-1].set(-1)
+        moments = jnp.where(_last(m), 0, R) + mu[:, None] * mu[None]
+        weighted = (-0.5 * w.reshape(-1) * moments).reshape(m, m, *lead)
+        return total + weighted, jnp.sum(weighted, -1)
+
+    total, each = lax.scan(visit, jnp.zeros_like(Wq), (jnp.moveaxis(Wf, -1, 0), jnp.moveaxis(phi_bar, -1, 0)))
+    return total, jnp.moveaxis(each, 0, -1)
+
+
+def _last(m):
+    """Where the augmented row and column are."""
+    last = jnp.arange(m) == m - 1
+    return (last[:, None] | last[None])[..., None]
+
+
+_pairs.defvjp(_pairs_fwd, _pairs_bwd)

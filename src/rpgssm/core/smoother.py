@@ -1,0 +1,143 @@
+"""Exact posterior marginals of a Gaussian chain with Gaussian potentials.
+
+All inference goes one way: potentials (of all modalities, masked) are added up, `infer` runs the messages, and the
+functions here read means and covariances off them.
+
+The work splits in two. Matrices (precisions, gains) do not depend on the data vectors; if no potential's precision
+depends on the data and nothing is masked they are the same for all sequences and are computed once (`covariance =
+"shared"`), else once per sequence (`"general"`). Vectors then follow by linear recurrences. Either part runs along
+time sequentially or as an associative scan (`method`).
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .general import GeneralInference, infer_general, matvec
+from .linalg import eye_like, mm, mv, spd_covariance, transpose
+from .recurrence import Driver
+from .stationary import StationaryInference, infer_stationary
+from .types import Chain, Posterior, Potentials, StationaryChain, as_potentials
+
+Method = Literal["auto", "sequential", "parallel"]
+Covariance = Literal["auto", "shared", "general"]
+Inference = StationaryInference | GeneralInference
+
+
+def choose_driver(method: Method) -> Driver:
+    """Sequential on CPU, where steps are cheap; associative scan on GPU and TPU, where launching them is not."""
+    if method == "auto":
+        return "sequential" if jax.default_backend() == "cpu" else "parallel"
+    if method not in ("sequential", "parallel"):
+        raise ValueError(f"method must be 'auto', 'sequential' or 'parallel', not {method!r}")
+    return method
+
+
+def shareable(chain: Chain, potentials: tuple[Potentials, ...]) -> bool:
+    """Whether all sequences have the same posterior covariances."""
+    return not getattr(chain, "batched", False) and all(p.precision.shared and p.mask is None for p in potentials)
+
+
+def add_up(
+    chain: Chain, potentials: tuple[Potentials, ...], covariance: Covariance = "auto"
+) -> tuple[Float[Array, "t b k"], Float[Array, "t c k k"]]:
+    """Total potential of all modalities, time first; the batch axis of the precision is 1 if it is shared."""
+    if covariance not in ("auto", "shared", "general"):
+        raise ValueError(f"covariance must be 'auto', 'shared' or 'general', not {covariance!r}")
+    can_share = shareable(chain, potentials)
+    if covariance == "shared" and not can_share:
+        raise ValueError(
+            "covariance='shared' needs precisions that are the same for all sequences: no masks, no data-dependent "
+            "precision and no chain per sequence; use covariance='auto'"
+        )
+    h = sum((p.masked_h() for p in potentials[1:]), potentials[0].masked_h())
+    if can_share and covariance != "general":
+        Lam = sum((p.precision.dense() for p in potentials[1:]), potentials[0].precision.dense())
+        Lam = jnp.broadcast_to(Lam, (h.shape[1], 1, *Lam.shape))
+    else:
+        Lam = sum((p.masked_precision() for p in potentials[1:]), potentials[0].masked_precision())
+        Lam = jnp.moveaxis(Lam, 0, 1)
+    return jnp.moveaxis(h, 0, 1), Lam
+
+
+def infer(
+    chain: Chain,
+    potentials: Potentials | tuple[Potentials, ...],
+    *,
+    method: Method = "auto",
+    covariance: Covariance = "auto",
+    directions: int = 2,
+) -> Inference:
+    """Run the messages in both directions (or, with `directions=1`, only from the past: the filter)."""
+    h, Lam = add_up(chain, as_potentials(potentials), covariance)
+    driver = choose_driver(method)
+    if isinstance(chain, StationaryChain):
+        return infer_stationary(chain, h, Lam, driver, directions)
+    return infer_general(chain, h, Lam, driver, directions)
+
+
+def smooth(
+    chain: Chain,
+    potentials: Potentials | tuple[Potentials, ...],
+    *,
+    cross: bool = False,
+    method: Method = "auto",
+    covariance: Covariance = "auto",
+) -> Posterior:
+    """Smoothed means and covariances, log Z and, on request, the lag-one covariances Cov(z_t, z_{t+1})."""
+    i = infer(chain, potentials, method=method, covariance=covariance)
+    if isinstance(i, StationaryInference):
+        V = spd_covariance(i.precision())
+        mean = matvec(V, i.shift())
+        # z_t given z_{t+1} and the past has gain W'K = G', so Cov(z_t, z_{t+1}) = G_t' V_{t+1}
+        pairs = mm(transpose(i.messages.G[:, 0]), V[1:]) if cross else None
+        return _posterior(i.log_z(mean), mean, V, pairs)
+    M = i.Lam + i.E
+    mean, V = i.update(i.h + i.e, M)
+    pairs = None
+    if cross:
+        # with filtered covariance F and gain J = F A'P⁻¹:  J V_{t+1} = F A'(I + M P)⁻¹ = F A'(I - M V)_{t+1}
+        F = i.update(i.h, i.Lam)[1][:-1]
+        A = transpose(_transitions(chain, F))
+        pairs = mm(mm(F, A), eye_like(V) - mm(M[1:], V[1:]))
+    return _posterior(i.log_z(mean), mean + i.prior_mean, V, pairs)
+
+
+def filter(
+    chain: Chain,
+    potentials: Potentials | tuple[Potentials, ...],
+    *,
+    method: Method = "auto",
+    covariance: Covariance = "auto",
+) -> Posterior:
+    """Causal means and covariances: z_t given frames 1..t. `log_z` is that of the whole sequence."""
+    i = infer(chain, potentials, method=method, covariance=covariance, directions=1)
+    if isinstance(i, StationaryInference):
+        V = spd_covariance(eye_like(i.Lam) + i.Lam + i.E[:, 0])
+        g, e = i.h + i.e[:, 0], i.e[:, 0]
+        mean = matvec(V, g)
+        # each frame multiplies Z by the ratio of normalisers after and before it: ½g'Vg - ½e'V⁻e, V⁻ = (I + E)⁻¹
+        predicted = matvec(spd_covariance(eye_like(i.Lam) + i.E[:, 0]), e)
+        quadratic = jnp.sum(g * mean, (0, 2)) - jnp.sum(e * predicted, (0, 2))
+        return _posterior(0.5 * quadratic - 0.5 * i.log_determinant(), mean, V)
+    mean, V = i.update(i.h, i.Lam)
+    # ½ (h - Λm)'V(h - Λm) + h'm - ½ m'Λm at each frame, m the predicted mean
+    r = i.h - matvec(i.Lam, i.m)
+    quadratic = jnp.sum(r * matvec(V, r) + (i.h + r) * i.m, (0, 2))
+    return _posterior(0.5 * quadratic - 0.5 * i.log_determinant() + i.offset, mean + i.prior_mean, V)
+
+
+def _transitions(chain, like):
+    A = chain.A if chain.batched else chain.A[None]
+    return jnp.broadcast_to(jnp.moveaxis(A, 0, 1), like.shape)
+
+
+def _posterior(log_z, mean, cov, cross=None) -> Posterior:
+    """Batch first again."""
+    batch_first = lambda x: None if x is None else jnp.moveaxis(x, 1, 0)  # noqa: E731
+    return Posterior(log_z, batch_first(mean), batch_first(cov), batch_first(cross))
+
+
+__all__ = ["Covariance", "Inference", "Method", "add_up", "choose_driver", "filter", "infer", "mv", "smooth"]

@@ -1,0 +1,49 @@
+"""Everything that is stricter in the tests than in use.
+
+Shapes and dtypes in signatures are checked at every call, arrays are never promoted silently, and both float32 and
+float64 exist (so each test says which one it means). None of this is set by the library itself.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import jaxtyping
+import pytest
+
+jaxtyping.install_import_hook("rpgssm", "beartype.beartype")  # before anything imports rpgssm
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+
+@pytest.fixture
+def lenient_promotion() -> Iterator[None]:
+    """For calls into other libraries that rely on silent promotion of dtype or rank."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a fresh Python with the given arguments, as a user would: none of the settings above hold in it."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {
+            "PYTHONPATH": str(SOURCE),
+            "JAX_PLATFORMS": "cpu",
+            "COLUMNS": "120",
+            "NO_COLOR": "1",
+        }
+        return subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
