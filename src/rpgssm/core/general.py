@@ -112,6 +112,7 @@ def infer_general(
             "GaussianChain.time_invariant(..., length=T), or give A, b and Q T - 1 entries along time"
         )
     prior = time_first(chain)
+    Lam = jnp.broadcast_to(Lam, (length, *Lam.shape[1:]))
     mean = prior_means(prior.m1, prior.A, prior.b)
     Lm = matvec(Lam, mean) if Lam.shape[1] == 1 else mv(Lam, mean)
     offset = jnp.sum((h - 0.5 * Lm) * mean, (0, 2))
@@ -124,7 +125,7 @@ def infer_general(
     Q_before = jnp.concatenate([full(prior.Q1[None]), Q])
     pair = lambda past, future: jnp.stack([past, future[::-1]][:directions], 1)  # noqa: E731
     kernels = Kernels(pair(transpose(A), A), pair(Lam[:-1], Q))
-    messages = pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver, False)
+    messages = pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver)
     E = in_time(messages.E)
     P = Q_before + E[:, 0]
     x = in_time(linear_recurrence(messages.G, pair(matvec(P[:-1], h[:-1]), h[1:]), driver))

@@ -48,6 +48,10 @@ def eye_like(a: Float[Array, "*a k k"]) -> Float[Array, "k k"]:
     return jnp.eye(a.shape[-1], dtype=a.dtype)
 
 
+def _lanes(a: Float[Array, "n i j"]) -> Float[Array, "i j n"]:
+    return jnp.moveaxis(a, 0, -1)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # inverse and log-determinant by sweeping
 

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .linalg import cholesky_floor, cholesky_psd, eye_like, mm, spd_inverse, sym, transpose
+from .linalg import cholesky_psd, eye_like, mm, spd_inverse, sym, transpose
 from .recurrence import Driver, conjugate_recurrence
 
 
@@ -45,32 +45,6 @@ class Kernels(NamedTuple):
 
     K: Float[Array, "s d c k k"]
     N: Float[Array, "s d c k k"]
-
-
-class Whitened(NamedTuple):
-    """A kernel in coordinates in which its noise is white: N = UU', B = U'K'U⁻ᵀ."""
-
-    B: Float[Array, "d c k k"]
-    U: Float[Array, "d c k k"]
-    U_inv: Float[Array, "d c k k"]
-
-
-def whiten(kernels: Kernels) -> Whitened:
-    """Whitened form of a kernel that is the same at every step and whose noise is well conditioned."""
-    K, N = kernels.K[0], kernels.N[0]
-    U = cholesky_floor(N, 0.0)
-    U_inv = lax.linalg.triangular_solve(U, jnp.broadcast_to(eye_like(N), N.shape), left_side=True, lower=True)
-    return Whitened(mm(mm(transpose(U), transpose(K)), transpose(U_inv)), U, U_inv)
-
-
-def whitened_step(kernel: Whitened, E: Float[Array, "d c k k"], Lam: Float[Array, "d c k k"]):
-    """One step in white coordinates: from the message E and the potential Λ at a frame to the message at the next.
-
-    With N = I:  S = (I + M)⁻¹,  M̃ = I - S,  E' = B(I - S)B'. Returns E', S and log|I + M|.
-    """
-    S, logdet = spd_inverse(eye_like(E) + E + Lam, 1.0)
-    half = mm(eye_like(S) - S, transpose(kernel.B))
-    return sym(mm(transpose(half), transpose(kernel.B))), S, logdet
 
 
 def general_step(K, N, E, Lam):
@@ -89,44 +63,15 @@ class Messages(NamedTuple):
     logdet: Float[Array, "s d c"]
 
 
-def pull_back(
-    kernels: Kernels, Lam: Float[Array, "s d c k k"], driver: Driver = "sequential", white: bool = False
-) -> Messages:
-    """Matrices of all messages: start with no message, add Λ_s, pull back through kernel s, and so on.
-
-    `white` says that the kernel is constant and its noise well conditioned, which allows the faster step.
-    """
-    return _pull_back(kernels, Lam, driver, white)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def pull_back(kernels: Kernels, Lam: Float[Array, "s d c k k"], driver: Driver = "sequential") -> Messages:
+    """Matrices of all messages: start with no message, add Λ_s, pull back through kernel s, and so on."""
+    return _evaluate(kernels, Lam, driver)[0]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _pull_back(kernels, Lam, driver, white):
-    return _evaluate(kernels, Lam, driver, white)[0]
-
-
-def _evaluate(kernels, Lam, driver, white):
+def _evaluate(kernels, Lam, driver):
     """The messages, and (M̃, W) for the derivative."""
     K, N = kernels
-    if white:
-        w = whiten(kernels)
-        Lam_white = mm(mm(transpose(w.U), Lam), w.U)
-        if driver == "sequential":
-
-            def step(E, Lam):
-                E, S, logdet = whitened_step(w, E, Lam)
-                return E, (S, logdet)
-
-            _, (S, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), Lam_white)
-        else:
-            identity = jnp.broadcast_to(eye_like(Lam), Lam.shape)
-            M = _parallel_information(jnp.broadcast_to(transpose(w.B), Lam.shape), identity, Lam_white)
-            S, logdet = spd_inverse(identity + M, 1.0)
-        UiK = mm(w.U_inv, K)
-        Mt = mm(mm(transpose(w.U_inv), eye_like(S) - S), w.U_inv)
-        G = mm(mm(transpose(UiK), S), transpose(w.U))  # K'W with W = U⁻ᵀ S U'
-        E = sym(mm(mm(transpose(UiK), eye_like(S) - S), UiK))
-        W = mm(mm(transpose(w.U_inv), S), transpose(w.U))
-        return Messages(E, G, logdet), (Mt, W)
     steps = (Lam.shape[0], *jnp.broadcast_shapes(K.shape[1:], Lam.shape[1:]))
     K, N, Lam = (jnp.broadcast_to(x, steps) for x in (K, N, Lam))
     if driver == "sequential":
@@ -137,13 +82,13 @@ def _evaluate(kernels, Lam, driver, white):
 
         _, (E, Mt, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), (K, N, Lam))
     else:
-        M = _parallel_information(K, N, Lam)
+        M = parallel_information(K, N, Lam)
         E, Mt, logdet = general_step(K, N, jnp.zeros_like(M), M)
     W = eye_like(Mt) - mm(Mt, N)
     return Messages(E, mm(transpose(K), W), logdet), (Mt, W)
 
 
-def _parallel_information(K, N, Lam):
+def parallel_information(K, N, Lam):
     """M_s = Λ_s + E_s at all steps by an associative scan.
 
     An element (K, N, J) stands for the map E ↦ J + K'(E⁻¹ + N)⁻¹K of an incoming message. Two of them compose to one of
@@ -167,19 +112,20 @@ def _parallel_information(K, N, Lam):
     return lax.associative_scan(combine, elements)[2]
 
 
-def _pull_back_fwd(kernels, Lam, driver, white):
-    messages, (Mt, W) = _evaluate(kernels, Lam, driver, white)
+def _pull_back_fwd(kernels, Lam, driver):
+    messages, (Mt, W) = _evaluate(kernels, Lam, driver)
     return messages, (kernels, Lam, messages.G, Mt, W)
 
 
-def _pull_back_bwd(driver, white, saved, cotangents):
+def _pull_back_bwd(driver, saved, cotangents):
     (K, N), Lam, G, Mt, W = saved
     E_bar, G_bar, l_bar = cotangents
     E_bar, l_bar = sym(E_bar), l_bar[..., None, None]
     Nt = mm(N, W)
     # Y = -sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
     Y = sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
-    M_bar = conjugate_recurrence(transpose(G)[::-1], E_bar[::-1], Y[::-1], driver)[::-1]
+    Y = Y + mm(mm(transpose(G), E_bar), G)
+    M_bar = conjugate_recurrence(transpose(G)[::-1], Y[::-1], driver)[::-1]
     Z = E_bar + jnp.concatenate([M_bar[1:], jnp.zeros_like(M_bar[:1])])
     # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
     KG = mm(K, G_bar)
@@ -208,4 +154,4 @@ def _contract(a, b, shape):
     return _reduce(mm(a, b), shape)
 
 
-_pull_back.defvjp(_pull_back_fwd, _pull_back_bwd)
+pull_back.defvjp(_pull_back_fwd, _pull_back_bwd)

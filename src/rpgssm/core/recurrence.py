@@ -3,7 +3,7 @@
 Given the gains, the information vectors of all messages (and every backward pass) obey one of
 
     vectors:    x_{s+1} = G_s (x_s + a_s)              x_0 = 0
-    matrices:   X_{s+1} = G_s (X_s + A_s) G_s' + Y_s   X_0 = 0
+    matrices:   X_{s+1} = G_s X_s G_s' + Y_s           X_0 = 0
 
 Both run as a sequential scan (best on CPU) or an associative scan (best on GPU and TPU). Shapes are time first:
 `(steps, direction, batch, ...)`, where the two directions are the forward and the backward messages, run side by side.
@@ -78,22 +78,21 @@ linear_recurrence.defvjp(_linear_recurrence_fwd, _linear_recurrence_bwd)
 
 def conjugate_recurrence(
     G: Float[Array, "s d c k k"],
-    A: Float[Array, "s d c k k"],
     Y: Float[Array, "s d c k k"],
     driver: Driver = "sequential",
 ) -> Float[Array, "s d c k k"]:
-    """X_1 .. X_S of X_{s+1} = G_s (X_s + A_s) G_s' + Y_s, X_0 = 0, all X symmetric."""
+    """X_1 .. X_S of X_{s+1} = G_s X_s G_s' + Y_s, X_0 = 0, all X symmetric."""
     if driver == "sequential":
 
         def step(X, inputs):
-            G, A, Y = inputs
-            X = mm(mm(G, X + A), transpose(G)) + Y
+            G, Y = inputs
+            X = mm(mm(G, X), transpose(G)) + Y
             return X, X
 
-        return lax.scan(step, jnp.zeros_like(Y[0]), (G, A, Y))[1]
+        return lax.scan(step, jnp.zeros_like(Y[0]), (G, Y))[1]
 
     def combine(first, second):
         (G1, Y1), (G2, Y2) = first, second
         return mm(G2, G1), mm(mm(G2, Y1), transpose(G2)) + Y2
 
-    return lax.associative_scan(combine, (G, mm(mm(G, A), transpose(G)) + Y))[1]
+    return lax.associative_scan(combine, (G, Y))[1]

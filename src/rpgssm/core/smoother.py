@@ -43,7 +43,7 @@ def shareable(chain: Chain, potentials: tuple[Potentials, ...]) -> bool:
 def add_up(
     chain: Chain, potentials: tuple[Potentials, ...], covariance: Covariance = "auto"
 ) -> tuple[Float[Array, "t b k"], Float[Array, "t c k k"]]:
-    """Total potential of all modalities, time first; the batch axis of the precision is 1 if it is shared."""
+    """Total potential of all modalities, time first. A shared precision has time and batch axes of length 1."""
     if covariance not in ("auto", "shared", "general"):
         raise ValueError(f"covariance must be 'auto', 'shared' or 'general', not {covariance!r}")
     can_share = shareable(chain, potentials)
@@ -55,7 +55,7 @@ def add_up(
     h = sum((p.masked_h() for p in potentials[1:]), potentials[0].masked_h())
     if can_share and covariance != "general":
         Lam = sum((p.precision.dense() for p in potentials[1:]), potentials[0].precision.dense())
-        Lam = jnp.broadcast_to(Lam, (h.shape[1], 1, *Lam.shape))
+        Lam = Lam[None, None]
     else:
         Lam = sum((p.masked_precision() for p in potentials[1:]), potentials[0].masked_precision())
         Lam = jnp.moveaxis(Lam, 0, 1)
@@ -91,8 +91,7 @@ def smooth(
     if isinstance(i, StationaryInference):
         V = spd_covariance(i.precision())
         mean = matvec(V, i.shift())
-        # z_t given z_{t+1} and the past has gain W'K = G', so Cov(z_t, z_{t+1}) = G_t' V_{t+1}
-        pairs = mm(transpose(i.messages.G[:, 0]), V[1:]) if cross else None
+        pairs = mm(i.backward_gain(), V[1:]) if cross else None  # Cov(z_t, z_{t+1}) = J_t V_{t+1}
         return _posterior(i.log_z(mean), mean, V, pairs)
     M = i.Lam + i.E
     mean, V = i.update(i.h + i.e, M)

@@ -1,0 +1,183 @@
+"""Fair timing: every contestant in a process of its own, all of them taking turns.
+
+A round calls each contestant once, in an order that rotates, so that whatever else the machine is doing hits all alike.
+While one runs the others sleep. Separate processes keep memory and compilation apart, and one that hangs (this does
+happen: see `contestants.Specification.environment`) is stopped without taking the others with it.
+
+Reported of each contestant: the time to trace and compile; the median and the minimum of the run times; the temporary
+and output memory that XLA plans for the compiled program; and the peak resident memory of the process above what it
+held once JAX was imported and the inputs were built.
+"""
+
+import json
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rpgssm.bench.contestants import Specification
+
+
+class ContestantFailed(RuntimeError):
+    """A contestant could not be compiled, broke, or gave no answer in time."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one contestant cost. Times in seconds, memory in bytes; `error` says why there are no numbers."""
+
+    name: str
+    specification: Specification
+    error: str | None = None
+    trace_seconds: float | None = None
+    compile_seconds: float | None = None  # tracing included
+    median_seconds: float | None = None
+    min_seconds: float | None = None
+    repeats: int = 0
+    temporary_bytes: int | None = None
+    output_bytes: int | None = None
+    rss_bytes: int | None = None  # at the peak, above the baseline
+    backend: str | None = None
+    fingerprint: dict[str, tuple[float, float]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: without the fingerprint, which only serves comparisons within a run."""
+        return {key: value for key, value in asdict(self).items() if key != "fingerprint"}
+
+
+class Contestant:
+    """Handle of a contestant's process. `start` waits until it is compiled, `run` times it once, `stop` ends it."""
+
+    def __init__(self, specification: Specification, timeout: float) -> None:
+        self.specification = specification
+        self.timeout = timeout
+        self.seconds: list[float] = []
+        self.facts: dict[str, Any] = {}
+        self.error: str | None = None
+        self._answers: queue.Queue[str | None] = queue.Queue()
+
+    def start(self) -> None:
+        """Start the process and wait until its function is compiled."""
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rpgssm.bench.contestants", self.specification.to_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        self._try(lambda: self.facts.update(self._answer("ready")))
+
+    def run(self) -> None:
+        """One timed call."""
+
+        def once() -> None:
+            assert self._process.stdin is not None
+            self._process.stdin.write("run\n")
+            self._process.stdin.flush()
+            self.seconds.append(self._answer("seconds"))
+
+        self._try(once)
+
+    def stop(self) -> None:
+        """End the process, asking for its peak memory if it is well."""
+        if self.error is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._try(lambda: self.facts.update(peak_rss=self._answer("peak_rss")))
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
+
+    def measurement(self, name: str) -> Measurement:
+        """Everything learnt about it."""
+        if self.error is not None or not self.seconds:
+            return Measurement(name, self.specification, error=self.error or "not run")
+        facts = dict(self.facts)
+        rss = facts.pop("peak_rss") - facts.pop("baseline_rss")
+        return Measurement(
+            name,
+            self.specification,
+            median_seconds=statistics.median(self.seconds),
+            min_seconds=min(self.seconds),
+            repeats=len(self.seconds),
+            rss_bytes=rss,
+            **facts,
+        )
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put(None)
+
+    def _answer(self, key: str) -> Any:
+        try:
+            line = self._answers.get(timeout=self.timeout)
+        except queue.Empty:
+            raise ContestantFailed(f"no answer within {self.timeout:g} s: stopped") from None
+        if line is None:
+            self._errors.seek(0)
+            lines = self._errors.read().strip().splitlines() or ["it said nothing"]
+            raise ContestantFailed(f"the process ended: {lines[-1]}")
+        message = json.loads(line)
+        if "error" in message:
+            raise ContestantFailed(message["error"])
+        return message[key]
+
+    def _try(self, action: Any) -> None:
+        try:
+            action()
+        except (ContestantFailed, OSError) as error:
+            self.error = str(error)
+
+
+def race(
+    specifications: Mapping[str, Specification],
+    repeats: int,
+    *,
+    timeout: float = 300.0,
+    budget: float = 90.0,
+) -> dict[str, Measurement]:
+    """Compile the contestants one after the other, then run them in rounds.
+
+    Args:
+        specifications: contestants by name.
+        repeats: number of rounds.
+        timeout: seconds without an answer after which a contestant is given up (compiling counts as one answer).
+        budget: no further round starts after this many seconds; at least three are run.
+    """
+    contestants = {name: Contestant(specification, timeout) for name, specification in specifications.items()}
+    started: list[Contestant] = []
+    try:
+        for contestant in contestants.values():
+            started.append(contestant)
+            contestant.start()
+        order = list(contestants.values())
+        begin = time.perf_counter()
+        for done in range(repeats):
+            if done >= 3 and time.perf_counter() - begin > budget:
+                break
+            for contestant in order:
+                if contestant.error is None:
+                    contestant.run()
+            order = order[1:] + order[:1]
+    finally:
+        for contestant in started:
+            contestant.stop()
+    return {name: contestant.measurement(name) for name, contestant in contestants.items()}
+
+
+def disagreement(ours: Measurement, peer: Measurement) -> float | None:
+    """Largest relative difference between the outputs of two contestants that both have."""
+    if ours.fingerprint is None or peer.fingerprint is None:
+        return None
+    shared = ours.fingerprint.keys() & peer.fingerprint.keys()
+    return max((abs(ours.fingerprint[k][0] - peer.fingerprint[k][0]) / peer.fingerprint[k][1] for k in shared), default=None)
