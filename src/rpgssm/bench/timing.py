@@ -9,6 +9,7 @@ and output memory that XLA plans for the compiled program; and the peak resident
 held once JAX was imported and the inputs were built.
 """
 
+import contextlib
 import json
 import queue
 import statistics
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,7 +53,7 @@ class Measurement:
 
 
 class Contestant:
-    """Handle of a contestant's process. `start` waits until it is compiled, `run` times it once, `stop` ends it."""
+    """Handle of a contestant's process, which it starts. After the first error it is out of the race."""
 
     def __init__(self, specification: Specification, timeout: float) -> None:
         self.specification = specification
@@ -61,10 +62,7 @@ class Contestant:
         self.facts: dict[str, Any] = {}
         self.error: str | None = None
         self._answers: queue.Queue[str | None] = queue.Queue()
-
-    def start(self) -> None:
-        """Start the process and wait until its function is compiled."""
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `kill`)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rpgssm.bench.contestants", self.specification.to_json()],
             stdin=subprocess.PIPE,
@@ -72,7 +70,11 @@ class Contestant:
             stderr=self._errors,
             text=True,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_until_ready(self) -> None:
+        """Wait until its function is compiled."""
         self._try(lambda: self.facts.update(self._answer("ready")))
 
     def run(self) -> None:
@@ -87,14 +89,25 @@ class Contestant:
         self._try(once)
 
     def stop(self) -> None:
-        """End the process, asking for its peak memory if it is well."""
-        if self.error is None:
+        """Let the process end, and take its peak memory."""
+
+        def close() -> None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._try(lambda: self.facts.update(peak_rss=self._answer("peak_rss")))
+            self.facts.update(peak_rss=self._answer("peak_rss"))
+
+        if self.error is None:
+            self._try(close)
+
+    def kill(self) -> None:
+        """End the process at once."""
         self._process.kill()
         self._process.wait()
-        self._errors.close()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # what was left to be written to a dead process
+                    stream.close()
 
     def measurement(self, name: str) -> Measurement:
         """Everything learnt about it."""
@@ -102,6 +115,7 @@ class Contestant:
             return Measurement(name, self.specification, error=self.error or "not run")
         facts = dict(self.facts)
         rss = facts.pop("peak_rss") - facts.pop("baseline_rss")
+        fingerprint = {key: (value, norm) for key, (value, norm) in facts.pop("fingerprint").items()}
         return Measurement(
             name,
             self.specification,
@@ -109,6 +123,7 @@ class Contestant:
             min_seconds=min(self.seconds),
             repeats=len(self.seconds),
             rss_bytes=rss,
+            fingerprint=fingerprint,
             **facts,
         )
 
@@ -132,7 +147,7 @@ class Contestant:
             raise ContestantFailed(message["error"])
         return message[key]
 
-    def _try(self, action: Any) -> None:
+    def _try(self, action: Callable[[], None]) -> None:
         try:
             action()
         except (ContestantFailed, OSError) as error:
@@ -154,12 +169,11 @@ def race(
         timeout: seconds without an answer after which a contestant is given up (compiling counts as one answer).
         budget: no further round starts after this many seconds; at least three are run.
     """
-    contestants = {name: Contestant(specification, timeout) for name, specification in specifications.items()}
-    started: list[Contestant] = []
+    contestants: dict[str, Contestant] = {}
     try:
-        for contestant in contestants.values():
-            started.append(contestant)
-            contestant.start()
+        for name, specification in specifications.items():
+            contestants[name] = Contestant(specification, timeout)
+            contestants[name].wait_until_ready()
         order = list(contestants.values())
         begin = time.perf_counter()
         for done in range(repeats):
@@ -169,9 +183,11 @@ def race(
                 if contestant.error is None:
                     contestant.run()
             order = order[1:] + order[:1]
-    finally:
-        for contestant in started:
+        for contestant in contestants.values():
             contestant.stop()
+    finally:
+        for contestant in contestants.values():
+            contestant.kill()
     return {name: contestant.measurement(name) for name, contestant in contestants.items()}
 
 
@@ -179,5 +195,9 @@ def disagreement(ours: Measurement, peer: Measurement) -> float | None:
     """Largest relative difference between the outputs of two contestants that both have."""
     if ours.fingerprint is None or peer.fingerprint is None:
         return None
-    shared = ours.fingerprint.keys() & peer.fingerprint.keys()
-    return max((abs(ours.fingerprint[k][0] - peer.fingerprint[k][0]) / peer.fingerprint[k][1] for k in shared), default=None)
+    differences = [
+        abs(ours.fingerprint[name][0] - value) / norm
+        for name, (value, norm) in peer.fingerprint.items()
+        if name in ours.fingerprint
+    ]
+    return max(differences, default=None)

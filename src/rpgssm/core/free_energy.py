@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from .general import matvec, natural_marginals, prior_covariances, prior_means, time_first
 from .linalg import mm, mv, spd_inverse
 from .pairs import LANES, pair_log_normalisers
+from .shared_mixture import shared_terms
 from .smoother import Covariance, Method, infer
 from .stationary import StationaryInference
 from .types import Chain, Natural, Potentials, StationaryChain, as_potentials
@@ -72,10 +73,10 @@ def free_energy(
     log_z, q = _posterior_marginals(chain, potentials, method, covariance)
     if not posterior_gradient:
         q = jax.lax.stop_gradient(q)
+    standard = reference is None and isinstance(chain, StationaryChain)
     if reference is None:
         reference = default_reference(chain, potentials[0].h.dtype)
-    phi_q = q.phi()
-    terms = [_modality(q, phi_q, p, reference, lanes) for p in potentials]
+    terms = [_modality(q, p, reference, standard, lanes) for p in potentials]
     posterior, recognition, mixture, observed = (jnp.stack(x) for x in zip(*terms, strict=True))
     G = log_z + jnp.sum(posterior - recognition - mixture, 0)
     count = jnp.sum(observed)
@@ -108,14 +109,19 @@ def _posterior_marginals(chain, potentials, method, covariance):
     return i.log_z(mean), _Marginals(h, precision, cov, logdet)
 
 
-def _modality(q: _Marginals, phi_q: Float[Array, "t b"], p: Potentials, reference: Natural, lanes: int):
-    """One modality's three sums over time, each (batch,), and its number of observations."""
+def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, lanes: int):
+    """One modality's three sums over time, each (batch,), and its number of observations.
+
+    `standard` says that the reference is N(0, I).
+    """
     h = jnp.moveaxis(p.masked_h(), 0, 1)
     ref = Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)  # with a time axis
     total_h = h + ref.h[:, None]
     if p.precision.shared:
         Lam = p.precision.dense()
         S0, logdet0 = spd_inverse(ref.precision + Lam)
+        if p.mask is None and q.precision.shape[1] == 1 and standard:
+            return _all_shared(q, h, Lam, S0, logdet0)
         phi_f = 0.5 * jnp.sum(total_h * matvec(S0[:, None], total_h), -1) - 0.5 * logdet0[:, None]
         phi_pairs = _shared_pairs(q, h, Lam)
     else:
@@ -124,6 +130,7 @@ def _modality(q: _Marginals, phi_q: Float[Array, "t b"], p: Potentials, referenc
         phi_f = 0.5 * jnp.sum(total_h * mv(S0, total_h), -1) - 0.5 * logdet0
         phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, lanes)
     logits = phi_pairs - phi_f[:, None, :]
+    phi_q = q.phi()
     if p.mask is None:
         batch = h.shape[1]
         mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.asarray(batch, h.dtype))
@@ -136,6 +143,21 @@ def _modality(q: _Marginals, phi_q: Float[Array, "t b"], p: Potentials, referenc
     mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.maximum(members, 1))
     sums = (jnp.sum(jnp.where(mask, x, 0), 0) for x in (phi_q, phi_f, mixture))
     return (*sums, jnp.sum(members))
+
+
+def _all_shared(q: _Marginals, h: Float[Array, "t b k"], Lam: Float[Array, "k k"], S0, logdet0):
+    """The same three sums when posterior and recognition covariances are shared and the reference is N(0, I)."""
+    time, batch, _ = h.shape
+    S, logdet = spd_inverse((q.precision + Lam)[:, 0], 1.0)
+    posterior, recognition, mixture = shared_terms(q.h, h, q.cov[:, 0], S, S0)
+    # logits carry -½log|Λ_q + Λ| + ½log|Λ_p̄ + Λ|, and the mean over the batch is a sum divided by its size
+    constant = 0.5 * (time * logdet0[0] - jnp.sum(logdet)) - time * jnp.log(jnp.asarray(batch, h.dtype))
+    return (
+        jnp.sum(posterior, 0) - 0.5 * jnp.sum(q.logdet[:, 0]),
+        jnp.sum(recognition, 0) - 0.5 * time * logdet0[0],
+        jnp.sum(mixture, 0) + constant,
+        jnp.asarray(time * batch, h.dtype),
+    )
 
 
 def _shared_pairs(q: _Marginals, h: Float[Array, "t b k"], Lam: Float[Array, "k k"]) -> Float[Array, "t b c"]:

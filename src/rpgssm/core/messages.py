@@ -34,7 +34,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .linalg import cholesky_psd, eye_like, mm, spd_inverse, sym, transpose
-from .recurrence import Driver, conjugate_recurrence
+from .recurrence import Driver, conjugate_recurrence, shift
 
 
 class Kernels(NamedTuple):
@@ -125,8 +125,8 @@ def _pull_back_bwd(driver, saved, cotangents):
     # Y = -sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
     Y = sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
     Y = Y + mm(mm(transpose(G), E_bar), G)
-    M_bar = conjugate_recurrence(transpose(G)[::-1], Y[::-1], driver)[::-1]
-    Z = E_bar + jnp.concatenate([M_bar[1:], jnp.zeros_like(M_bar[:1])])
+    M_bar = conjugate_recurrence(G, Y, driver)
+    Z = E_bar + shift(M_bar, back=True)
     # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
     KG = mm(K, G_bar)
     X = mm(mm(K, Z), transpose(K)) - sym(mm(KG, N))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .general import GeneralInference, infer_general, matvec
-from .linalg import eye_like, mm, mv, spd_covariance, transpose
+from .linalg import eye_like, mm, spd_covariance, transpose
 from .recurrence import Driver
 from .stationary import StationaryInference, infer_stationary
 from .types import Chain, Posterior, Potentials, StationaryChain, as_potentials
@@ -138,5 +138,3 @@ def _posterior(log_z, mean, cov, cross=None) -> Posterior:
     batch_first = lambda x: None if x is None else jnp.moveaxis(x, 1, 0)  # noqa: E731
     return Posterior(log_z, batch_first(mean), batch_first(cov), batch_first(cross))
 
-
-__all__ = ["Covariance", "Inference", "Method", "add_up", "choose_driver", "filter", "infer", "mv", "smooth"]

@@ -49,12 +49,17 @@ def white_information(
     return _evaluate(B, Lam, steps, driver)
 
 
+def white_step(M: Float[Array, "*n k k"]) -> tuple[Float[Array, "*n k k"], Float[Array, "*n"]]:
+    """S = (I + M)⁻¹ and log|I + M|: the one step of which everything along a stationary chain is made."""
+    return spd_inverse(eye_like(M) + M, 1.0)
+
+
 def _evaluate(B, Lam, steps, driver):
     if driver == "sequential":
         constant = Lam[0] if Lam.shape[0] == 1 else None
 
         def step(E, Lam_s):
-            S, logdet = spd_inverse(eye_like(E) + E + (Lam_s if constant is None else constant), 1.0)
+            S, logdet = white_step(E + (Lam_s if constant is None else constant))
             return sym(sandwich(B, (eye_like(S) - S)[None])[0]), (S, logdet)
 
         return lax.scan(step, jnp.zeros_like(Lam[0]), Lam if constant is None else None, length=steps)[1]
@@ -64,7 +69,7 @@ def _evaluate(B, Lam, steps, driver):
         M = parallel_information(K, jnp.broadcast_to(eye_like(B), shape), jnp.broadcast_to(Lam, shape))
     else:
         M = _blocked(B, Lam[0], steps)
-    return spd_inverse(eye_like(M) + M, 1.0)
+    return white_step(M)
 
 
 def _blocked(B, Lam, steps):
@@ -76,7 +81,7 @@ def _blocked(B, Lam, steps):
         # φ_{s+1} = φ_1 ∘ φ_s:  K → K S B',  N → N + K S K',  where S belongs to J_s = M_{s-1}
         M, K, N, S = carry
         KS = mm(K, S)
-        S_next, _ = spd_inverse(eye_like(M) + M, 1.0)
+        S_next, _ = white_step(M)
         M_next = Lam + sym(mm(mm(transpose(Bt), eye_like(M) - S_next), Bt))
         return (M_next, mm(KS, Bt), N + sym(mm(KS, transpose(K))), S_next), M
 
@@ -88,7 +93,7 @@ def _blocked(B, Lam, steps):
     R = lax.linalg.triangular_solve(U, K, left_side=True, lower=True)
 
     def advance(M, _):
-        S, _ = spd_inverse(eye_like(M) + sandwich(transpose(U)[:, 0], M), 1.0)
+        S, _ = white_step(sandwich(transpose(U)[:, 0], M))
         M = J + sym(sandwich(transpose(R)[:, 0], eye_like(S) - S))
         return M, M
 
@@ -104,14 +109,12 @@ def _forward(B, Lam, steps, driver):
 def _backward(steps, driver, saved, cotangents):
     B, Lam, S = saved
     S_bar, l_bar = cotangents
-    Gt = transpose(left(B, S))
+    G = left(B, S)
     Y = l_bar[..., None, None] * S - mm(mm(S, sym(S_bar)), S)
     scan = "parallel" if driver == "parallel" else "sequential"
-    M_bar = conjugate_recurrence(Gt[::-1], Y[::-1], scan)[::-1]
+    M_bar = conjugate_recurrence(G, Y, scan)
     # Σ_s M̄_{s+1} (B - G_s); one long product over steps and sequences
-    B_bar = 2 * jnp.einsum(
-        "sdcij,sdckj->dik", M_bar[1:], transpose(B)[:, None] - Gt[:-1], precision=lax.Precision.HIGHEST
-    )
+    B_bar = 2 * jnp.einsum("sdcij,sdcjk->dik", M_bar[1:], B[:, None] - G[:-1], precision=lax.Precision.HIGHEST)
     if Lam.shape[0] == 1 and steps > 1:
         M_bar = jnp.sum(M_bar, 0, keepdims=True)
     return B_bar, M_bar

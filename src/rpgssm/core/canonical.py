@@ -1,0 +1,147 @@
+"""The canonical form of a stable linear chain, and how to keep a transition matrix within it.
+
+The library's prior is the stationary chain z_t | z_{t-1} ~ N(A z_{t-1}, I - AA') with marginals N(0, I). It is a prior as
+long as I - AA' is a covariance, so the singular values of A are held below 1 by a projection after every optimiser step
+(`project_singular_values`).
+
+Nothing is lost by this form: Lemma 1 says that any stable chain becomes one with zero bias and stationary law N(0, I)
+under an invertible affine map u = Gz + c, and that the distribution of data is unchanged if emissions undo the map.
+`canonical_form` computes it, on the host and in float64; it is not meant for use under `jit`.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from .checks import check_chain
+from .linalg import eye_like, mm, mv
+from .types import GaussianChain
+
+
+def project_singular_values(
+    A: Float[Array, "*lead k k"], maximum: float = 1 - 1e-3, mode: Literal["clip", "scale"] = "clip"
+) -> Float[Array, "*lead k k"]:
+    """The matrix with singular values of at most `maximum`; one that has them already is returned bit for bit.
+
+    `clip` lowers only the singular values that are too large (the closest such matrix to A), `scale` multiplies all of A
+    by one number. Projecting twice is the same as projecting once, also after rounding. To be applied between optimiser
+    steps: the derivative of a singular value decomposition does not exist where singular values coincide.
+    """
+    if mode not in ("clip", "scale"):
+        raise ValueError(f"mode must be 'clip' or 'scale', not {mode!r}")
+    # Rounding leaves the largest singular value of a product USV' up to about 5√k eps away from where S has it (measured
+    # for k up to 64): aim that much lower, so that the result passes the test below.
+    target = maximum * (1 - 8 * A.shape[-1] ** 0.5 * float(jnp.finfo(A.dtype).eps))
+    if mode == "scale":
+        s = jnp.linalg.svd(A, compute_uv=False)
+        projected = A * (target / s[..., :1, None])
+    else:
+        U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
+        projected = mm(U * jnp.minimum(s, target)[..., None, :], Vt)
+    return jnp.where(s[..., :1, None] > maximum, projected, A)
+
+
+def spectral_radius(A: Float[Array, "*lead k k"]) -> Float[Array, "*lead"]:
+    """The largest modulus of an eigenvalue: below 1 for a stable chain, and never above the largest singular value."""
+    return jnp.max(jnp.abs(jnp.linalg.eigvals(A)), -1)
+
+
+class CanonicalForm(eqx.Module):
+    """The chain u_1 ~ N(m1, Q1), u_{t+1} | u_t ~ N(A u_t, I - AA') of the variables u = Gz + c.
+
+    Its stationary law is N(0, I); it is in that law from the start only if the given chain was in its own (m1 = 0 and
+    Q1 = I). The singular values of A are at most 1; below 1 if the given Q was positive definite.
+    """
+
+    m1: Float[Array, " k"]
+    Q1: Float[Array, "k k"]
+    A: Float[Array, "k k"]
+    G: Float[Array, "k k"]
+    G_inverse: Float[Array, "k k"]
+    c: Float[Array, " k"]
+
+    @property
+    def b(self) -> Float[Array, " k"]:
+        """The bias: zero, that is the point of it."""
+        return jnp.zeros_like(self.m1)
+
+    @property
+    def Q(self) -> Float[Array, "k k"]:
+        """I - AA', which is GQG' of the given Q."""
+        return eye_like(self.A) - mm(self.A, self.A.T)
+
+    def to_canonical(self, z: Float[Array, "*lead k"]) -> Float[Array, "*lead k"]:
+        """u = Gz + c."""
+        return mv(self.G, z) + jnp.broadcast_to(self.c, z.shape)
+
+    def from_canonical(self, u: Float[Array, "*lead k"]) -> Float[Array, "*lead k"]:
+        """z = G⁻¹(u - c). An emission f(z) becomes f(from_canonical(u))."""
+        return mv(self.G_inverse, u - jnp.broadcast_to(self.c, u.shape))
+
+    def chain(self, length: int) -> GaussianChain:
+        """The canonical chain of `length` frames, with its own initial law."""
+        return GaussianChain.time_invariant(self.m1, self.Q1, self.A, self.b, self.Q, length)
+
+
+def canonical_form(
+    m1: Float[Array, " k"],
+    Q1: Float[Array, "k k"],
+    A: Float[Array, "k k"],
+    b: Float[Array, " k"],
+    Q: Float[Array, "k k"],
+) -> CanonicalForm:
+    """Bring z_1 ~ N(m1, Q1), z_{t+1} | z_t ~ N(A z_t + b, Q) to canonical form (Lemma 1).
+
+    Raises ValueError if the chain is not stable or if its stationary covariance is singular. G is determined up to a
+    rotation from the left; here its rows are the principal axes of the stationary law, by decreasing variance, each with
+    its largest entry positive.
+    """
+    check_chain(GaussianChain.time_invariant(m1, Q1, A, b, Q, length=2))
+    dtype = A.dtype
+    m1_, Q1_, A_, b_, Q_ = (np.asarray(x, np.float64) for x in (m1, Q1, A, b, Q))
+    radius = np.abs(np.linalg.eigvals(A_)).max()
+    if radius >= 1:
+        raise ValueError(
+            f"A has spectral radius {radius:.6g}, so the chain has no stationary law: a stable chain needs a radius below "
+            "1 (shrink A, for example with project_singular_values)"
+        )
+    variances, U = np.linalg.eigh(_stationary_covariance(A_, Q_))
+    variances, U = variances[::-1], U[:, ::-1]
+    if variances[-1] <= len(A_) * np.finfo(dtype).eps * variances[0]:
+        raise ValueError(
+            f"the stationary covariance is singular: its smallest eigenvalue is {variances[-1]:.3g} (the largest is "
+            f"{variances[0]:.3g}), so some direction of the latent space never moves; remove that direction, or add a "
+            "small multiple of the identity to Q"
+        )
+    U = U * np.sign(np.take_along_axis(U, np.abs(U).argmax(0)[None], 0))
+    G, G_inverse = (U / np.sqrt(variances)).T, U * np.sqrt(variances)
+    # u_{t+1} = Gz_{t+1} + c = GAG⁻¹(u_t - c) + Gb + c + noise has the bias (I - GAG⁻¹)c + Gb, which vanishes for
+    # c = (GAG⁻¹ - I)⁻¹Gb = -G(I - A)⁻¹b = -Gm∞:  the map subtracts the stationary mean. (Inverse and sign are as printed
+    # in the lemma.) With Q∞ = AQ∞A' + Q and GQ∞G' = I the noise GQG' is I - GAG⁻¹(GAG⁻¹)'.
+    c = -G @ np.linalg.solve(np.eye(len(A_)) - A_, b_)
+    parts = (G @ m1_ + c, _sym(G @ Q1_ @ G.T), G @ A_ @ G_inverse, G, G_inverse, c)
+    return CanonicalForm(*(jnp.asarray(x, dtype) for x in parts))
+
+
+def _stationary_covariance(A: NDArray, Q: NDArray) -> NDArray:
+    """Q∞ = Σ_i AⁱQA'ⁱ, the solution of Q∞ = AQ∞A' + Q, by doubling the number of terms.
+
+    A sum of positive semidefinite terms cannot come out indefinite. (Solvers that map the equation to the continuous one
+    do where A has an eigenvalue close to -1, at which that map has its pole.)
+    """
+    total = Q
+    for _ in range(64):  # 2⁶⁴ terms: enough for any spectral radius below 1 in float64
+        # with the first n terms S and A ↦ Aⁿ, the next n terms are AⁿSA'ⁿ
+        more = A @ total @ A.T
+        total, A = _sym(total + more), A @ A
+        if np.abs(more).max() <= np.finfo(np.float64).eps * np.abs(total).max():
+            break
+    return total
+
+
+def _sym(X: NDArray) -> NDArray:
+    return 0.5 * (X + X.T)

@@ -1,0 +1,37 @@
+"""How much memory the free energy will need, before it is asked for.
+
+The estimate counts the arrays that live at the same time in one evaluation of the value and the gradient. It is meant
+for choosing a batch size, not for accounting: it is within a factor of two of what the compiler reports.
+"""
+
+from .pairs import LANES, chunk_frames
+
+
+def predict_memory(
+    batch: int,
+    time: int,
+    latent: int,
+    *,
+    modalities: int = 1,
+    shared: bool = True,
+    masked: bool = False,
+    lanes: int = LANES,
+    itemsize: int = 4,
+) -> int:
+    """Bytes needed by `free_energy` and its gradient.
+
+    `shared`: precisions do not depend on the data; `masked`: there are masks (or ragged sequences), so that covariances
+    differ between sequences all the same.
+    """
+    frames = batch * time
+    matrix = latent * latent
+    vectors = 24 * frames * latent
+    logits = 6 * modalities * batch * frames
+    if shared and not masked:
+        matrices = 40 * time * matrix
+        pairs = 0
+    else:
+        matrices = (34 + 6 * modalities) * frames * matrix
+        chunk = chunk_frames(time, batch, lanes) * batch * (latent + 1) ** 2
+        pairs = 0 if shared else 6 * chunk + 8 * frames * (latent + 1) ** 2
+    return itemsize * (vectors + logits + matrices + pairs)

@@ -1,0 +1,88 @@
+"""Filtering one frame at a time: (state, potential) → state.
+
+The state is what the past says about the frame to come, before it is seen. Stepping through a sequence gives the same
+filtered marginals and the same log Z as `smoother.filter` on the whole of it.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .general import log_det_one_plus
+from .linalg import eye_like, mm, mv, shrink, spd_covariance, spd_inverse, sym, transpose
+from .stationary import white_kernels
+from .types import Chain, GaussianChain, StationaryChain
+from .white import white_step
+
+
+class OnlineState(eqx.Module):
+    """What frames 1..t-1 say about z_t, and the log-normaliser so far.
+
+    For the stationary chain (a, C) is the message exp(-½z'Cz + a'z) relative to the prior N(0, I); for a general chain it
+    is the predicted mean and covariance.
+    """
+
+    a: Float[Array, "batch k"]
+    C: Float[Array, "batch k k"]
+    log_z: Float[Array, " batch"]
+    time: Int[Array, ""]
+
+
+class OnlineOutput(eqx.Module):
+    """z_t given frames 1..t, and log Z of these frames."""
+
+    mean: Float[Array, "batch k"]
+    cov: Float[Array, "batch k k"]
+    log_z: Float[Array, " batch"]
+
+
+def online_start(chain: Chain, batch: int = 1) -> OnlineState:
+    """The state before the first frame."""
+    k, dtype = chain.latent_dim, chain.A.dtype
+    zero, t = jnp.zeros((batch,), dtype), jnp.asarray(0)
+    if isinstance(chain, StationaryChain):
+        return OnlineState(jnp.zeros((batch, k), dtype), jnp.zeros((batch, k, k), dtype), zero, t)
+    full = lambda x: jnp.broadcast_to(x, (batch, *x.shape[x.ndim - (1 if x is chain.m1 else 2) :]))  # noqa: E731
+    return OnlineState(full(chain.m1), full(chain.Q1), zero, t)
+
+
+def online_step(
+    chain: Chain, state: OnlineState, h: Float[Array, "batch k"], Lam: Float[Array, "batch k k"]
+) -> tuple[OnlineState, OnlineOutput]:
+    """Take in the potential (h, Λ) of one frame (zero if it is missing) and move on by one transition.
+
+    After the last transition of a general chain the state stays at its last frame.
+    """
+    if isinstance(chain, StationaryChain):
+        return _stationary_step(chain, state, h, Lam)
+    return _general_step(chain, state, h, Lam)
+
+
+def _stationary_step(chain, state, h, Lam):
+    w = white_kernels(chain)
+    U, R = w.U[0], w.R[0]
+    g, M = h + state.a, Lam + state.C
+    V = spd_covariance(eye_like(M) + M)
+    mean = mv(V, g)
+    last = spd_inverse(eye_like(M) + M, 1.0)[1]
+    now = state.log_z + 0.5 * jnp.sum(g * mean, -1) - 0.5 * last
+    # pull (g, M) back through the reversed kernel: S in white coordinates, E = R'(I - S)R, e = R'SU'g
+    S, logdet = white_step(mm(mm(U.T, M), U))
+    y = mv(U.T, g)
+    Sy = mv(S, y)
+    log_z = state.log_z + 0.5 * jnp.sum(y * Sy, -1) - 0.5 * logdet
+    E = sym(mm(mm(R.T, eye_like(S) - S), R))
+    return OnlineState(mv(R.T, Sy), E, log_z, state.time + 1), OnlineOutput(mean, V, now)
+
+
+def _general_step(chain: GaussianChain, state, h, Lam):
+    m, P = state.a, state.C
+    V = shrink(P, Lam)
+    r = h - mv(Lam, m)
+    mean = m + mv(V, r)
+    quadratic = jnp.sum(r * mv(V, r) + (h + r) * m, -1)
+    log_z = state.log_z + 0.5 * quadratic - 0.5 * log_det_one_plus(P, Lam)
+    t = jnp.minimum(state.time, chain.A.shape[-3] - 1)
+    A, b, Q = (jnp.take(x, t, axis=-3 if x is not chain.b else -2) for x in (chain.A, chain.b, chain.Q))
+    P = sym(mm(mm(A, V), transpose(A)) + Q)
+    return OnlineState(mv(A, mean) + b, P, log_z, state.time + 1), OnlineOutput(mean, V, log_z)
