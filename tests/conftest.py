@@ -1,6 +1,6 @@
 """Everything that is stricter in the tests than in use.
 
-Shapes and dtypes in signatures are checked at every call, arrays are never promoted silently, and both float32 and
+Shapes and dtypes in signatures are checked at every call, dtypes are never promoted silently, and both float32 and
 float64 exist (so each test says which one it means). None of this is set by the library itself.
 """
 
@@ -19,15 +19,14 @@ jaxtyping.install_import_hook("rpgssm", "beartype.beartype")  # before anything 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 
 @pytest.fixture
 def lenient_promotion() -> Iterator[None]:
-    """For calls into other libraries that rely on silent promotion of dtype or rank."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    """For calls into other libraries that rely on silent promotion of dtypes."""
+    with jax.numpy_dtype_promotion("standard"):
         yield
 
 

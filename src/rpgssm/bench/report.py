@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rpgssm import __version__
 from rpgssm.bench.cases import CaseResult, Check, Effort
 
 _VERDICTS = {"met": "[green]yes[/]", "missed": "[red]missed[/]", "not measured": "[yellow]not measured[/]", "none": ""}
@@ -62,8 +63,8 @@ def cpu_model() -> str:
 
 def versions() -> dict[str, str | None]:
     """Versions of Python and of the packages that matter; None for one that is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in ("rpgssm", "jax", "jaxlib", "dynamax"):
+    found: dict[str, str | None] = {"python": platform.python_version(), "rpgssm": __version__}
+    for package in ("jax", "jaxlib", "dynamax"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -74,8 +75,8 @@ def versions() -> dict[str, str | None]:
 def show(results: dict[str, CaseResult], effort: Effort, console: Console) -> None:
     """Print one line for each check, and one for each thing that went wrong."""
     table = Table(title=f"rpgssm bench core: {effort.batch} sequences of {effort.time} frames, float32")
-    for column in ("case", "quantity"):
-        table.add_column(column, overflow="fold")
+    table.add_column("case", no_wrap=True)
+    table.add_column("quantity", overflow="fold")
     for column in ("value", "target"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("met?", no_wrap=True)

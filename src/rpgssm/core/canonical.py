@@ -1,7 +1,7 @@
 """The canonical form of a stable linear chain, and how to keep a transition matrix within it.
 
-The library's prior is the stationary chain z_t | z_{t-1} ~ N(A z_{t-1}, I - AA') with marginals N(0, I). It is a prior as
-long as I - AA' is a covariance, so the singular values of A are held below 1 by a projection after every optimiser step
+The library's prior is the stationary chain z_t | z_{t-1} ~ N(A z_{t-1}, I - AA') with marginals N(0, I). For I - AA' to
+be a covariance the singular values of A are held below 1, by a projection after every optimiser step
 (`project_singular_values`).
 
 Nothing is lost by this form: Lemma 1 says that any stable chain becomes one with zero bias and stationary law N(0, I)
@@ -15,9 +15,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import NDArray
 
-from .checks import check_chain
+from .checks import check_array, check_covariance, check_finite, check_shape
 from .linalg import eye_like, mm, mv
 from .types import GaussianChain
 
@@ -27,14 +26,14 @@ def project_singular_values(
 ) -> Float[Array, "*lead k k"]:
     """The matrix with singular values of at most `maximum`; one that has them already is returned bit for bit.
 
-    `clip` lowers only the singular values that are too large (the closest such matrix to A), `scale` multiplies all of A
-    by one number. Projecting twice is the same as projecting once, also after rounding. To be applied between optimiser
-    steps: the derivative of a singular value decomposition does not exist where singular values coincide.
+    `clip` lowers only the singular values that are too large (the closest such matrix to A), `scale` multiplies A by
+    one number. Projecting twice is the same as projecting once, also after rounding. Apply it between optimiser steps
+    rather than inside the objective: where singular values coincide their decomposition has no derivative.
     """
     if mode not in ("clip", "scale"):
         raise ValueError(f"mode must be 'clip' or 'scale', not {mode!r}")
-    # Rounding leaves the largest singular value of a product USV' up to about 5√k eps away from where S has it (measured
-    # for k up to 64): aim that much lower, so that the result passes the test below.
+    # Rounding leaves the largest singular value of a product USV' up to about 5√k eps away from where S has it (as
+    # measured, k up to 64): aim a little lower, so that the result keeps the bound and passes the test at the end.
     target = maximum * (1 - 8 * A.shape[-1] ** 0.5 * float(jnp.finfo(A.dtype).eps))
     if mode == "scale":
         s = jnp.linalg.svd(A, compute_uv=False)
@@ -97,21 +96,28 @@ def canonical_form(
     """Bring z_1 ~ N(m1, Q1), z_{t+1} | z_t ~ N(A z_t + b, Q) to canonical form (Lemma 1).
 
     Raises ValueError if the chain is not stable or if its stationary covariance is singular. G is determined up to a
-    rotation from the left; here its rows are the principal axes of the stationary law, by decreasing variance, each with
-    its largest entry positive.
+    rotation from the left; here its rows are the principal axes of the stationary law, by decreasing variance, each
+    with its largest entry positive.
     """
-    check_chain(GaussianChain.time_invariant(m1, Q1, A, b, Q, length=2))
+    latent = ("latent", m1.shape[-1])
+    for name, x, ndim in [("m1", m1, 1), ("Q1", Q1, 2), ("A", A, 2), ("b", b, 1), ("Q", Q, 2)]:
+        check_array(name, x)
+        check_shape(name, x, (latent,) * ndim)
+        check_finite(name, x)
+    check_covariance("Q1", Q1)
+    check_covariance("Q", Q)
+
     dtype = A.dtype
     m1_, Q1_, A_, b_, Q_ = (np.asarray(x, np.float64) for x in (m1, Q1, A, b, Q))
     radius = np.abs(np.linalg.eigvals(A_)).max()
     if radius >= 1:
         raise ValueError(
-            f"A has spectral radius {radius:.6g}, so the chain has no stationary law: a stable chain needs a radius below "
-            "1 (shrink A, for example with project_singular_values)"
+            f"A has spectral radius {radius:.6g}, so the chain has no stationary law: a stable chain needs a radius "
+            "below 1 (shrink A, for example with project_singular_values)"
         )
     variances, U = np.linalg.eigh(_stationary_covariance(A_, Q_))
     variances, U = variances[::-1], U[:, ::-1]
-    if variances[-1] <= len(A_) * np.finfo(dtype).eps * variances[0]:
+    if variances[-1] <= len(A_) * float(jnp.finfo(dtype).eps) * variances[0]:
         raise ValueError(
             f"the stationary covariance is singular: its smallest eigenvalue is {variances[-1]:.3g} (the largest is "
             f"{variances[0]:.3g}), so some direction of the latent space never moves; remove that direction, or add a "
@@ -120,28 +126,29 @@ def canonical_form(
     U = U * np.sign(np.take_along_axis(U, np.abs(U).argmax(0)[None], 0))
     G, G_inverse = (U / np.sqrt(variances)).T, U * np.sqrt(variances)
     # u_{t+1} = Gz_{t+1} + c = GAG⁻¹(u_t - c) + Gb + c + noise has the bias (I - GAG⁻¹)c + Gb, which vanishes for
-    # c = (GAG⁻¹ - I)⁻¹Gb = -G(I - A)⁻¹b = -Gm∞:  the map subtracts the stationary mean. (Inverse and sign are as printed
-    # in the lemma.) With Q∞ = AQ∞A' + Q and GQ∞G' = I the noise GQG' is I - GAG⁻¹(GAG⁻¹)'.
+    #   c = (GAG⁻¹ - I)⁻¹Gb = -G(I - A)⁻¹b = -Gm∞
+    # (the lemma's formula, sign included): the map subtracts the stationary mean. And GQ∞G' = I turns Q∞ = AQ∞A' + Q
+    # into GQG' = I - GAG⁻¹(GAG⁻¹)'.
     c = -G @ np.linalg.solve(np.eye(len(A_)) - A_, b_)
     parts = (G @ m1_ + c, _sym(G @ Q1_ @ G.T), G @ A_ @ G_inverse, G, G_inverse, c)
     return CanonicalForm(*(jnp.asarray(x, dtype) for x in parts))
 
 
-def _stationary_covariance(A: NDArray, Q: NDArray) -> NDArray:
+def _stationary_covariance(A: Float[np.ndarray, "k k"], Q: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     """Q∞ = Σ_i AⁱQA'ⁱ, the solution of Q∞ = AQ∞A' + Q, by doubling the number of terms.
 
-    A sum of positive semidefinite terms cannot come out indefinite. (Solvers that map the equation to the continuous one
-    do where A has an eigenvalue close to -1, at which that map has its pole.)
+    A sum of positive semidefinite terms does not come out indefinite. (Solvers that map the equation to the continuous
+    one may, where A has an eigenvalue close to -1: there that map has its pole.)
     """
     total = Q
     for _ in range(64):  # 2⁶⁴ terms: enough for any spectral radius below 1 in float64
         # with the first n terms S and A ↦ Aⁿ, the next n terms are AⁿSA'ⁿ
         more = A @ total @ A.T
         total, A = _sym(total + more), A @ A
-        if np.abs(more).max() <= np.finfo(np.float64).eps * np.abs(total).max():
+        if np.all(np.diag(more) <= np.finfo(np.float64).eps * np.diag(total)):
             break
     return total
 
 
-def _sym(X: NDArray) -> NDArray:
+def _sym(X: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     return 0.5 * (X + X.T)

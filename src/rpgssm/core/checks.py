@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,6 +21,7 @@ from .types import Chain, GaussianChain, Potentials, StationaryChain, as_potenti
 
 Axes = tuple[str, ...]  # what the leading axes of an array count
 Dims = tuple[tuple[str, int | None], ...]  # names of axes, and their lengths where only one is right
+BLOCK = 2**21  # entries of matrices that are looked at together, which bounds the memory for their copies in float64
 
 
 def check(chain: Chain, potentials: Potentials | Sequence[Potentials]) -> None:
@@ -37,7 +39,7 @@ def check_chain(chain: Chain) -> None:
         check_finite("chain.A", chain.A)
         if is_concrete(chain.A) and (largest := np.linalg.norm(np.asarray(chain.A, np.float64), 2)) >= 1:
             raise ValueError(
-                f"chain.A has the singular value {largest:.6g}, and all must be below 1 for I - AA' to be a covariance: "
+                f"the largest singular value of chain.A is {largest:.6g}, not below 1, so I - AA' is no covariance: "
                 "use project_singular_values(A), also after every change of A"
             )
         return
@@ -69,9 +71,9 @@ def check_chain(chain: Chain) -> None:
 
 
 def check_potentials(potentials: Potentials | Sequence[Potentials], chain: Chain) -> None:
-    """Raise ValueError if the potentials (of one modality, or a tuple of several) are not valid or do not fit the chain.
+    """Raise ValueError if the potentials are not valid or do not fit the chain, which is taken to be valid itself.
 
-    The chain is taken to be valid: see `check_chain`.
+    Several modalities are a tuple of potentials.
     """
     if not isinstance(potentials, (Potentials, tuple)):
         raise ValueError(f"potentials is a {type(potentials).__name__}, not Potentials or a tuple of them")
@@ -85,14 +87,14 @@ def check_potentials(potentials: Potentials | Sequence[Potentials], chain: Chain
     if isinstance(chain, GaussianChain):
         if chain.batched and chain.m1.shape[0] != batch:
             raise ValueError(
-                f"the chain is for {chain.m1.shape[0]} sequences but {names[0]}.h has {batch}: give the chain one entry "
-                "per sequence of the batch, or no batch axis at all"
+                f"the chain is for {chain.m1.shape[0]} sequences but {names[0]}.h has {batch}: give the chain one "
+                "entry per sequence of the batch, or no batch axis at all"
             )
         if (transitions := chain.A.shape[-3]) != time - 1:
             raise ValueError(
                 f"the chain has {transitions} transitions but {names[0]}.h has {time} frames, which need {time - 1}: "
-                f"build it with GaussianChain.time_invariant(..., length={time}), or give A, b and Q {time - 1} entries "
-                "along time"
+                f"build it with GaussianChain.time_invariant(..., length={time}), or give A, b and Q {time - 1} "
+                "entries along time"
             )
     for name, modality in zip(names, modalities, strict=True):
         _check_values(name, modality)
@@ -128,7 +130,8 @@ def _check_shapes(name: str, modality: Potentials, chain: Chain, first_name: str
         check_array(f"{name}.mask", mask, floating=False)
         if mask.dtype != np.bool_:
             raise ValueError(
-                f"{name}.mask has dtype {mask.dtype}, not bool: pass mask.astype(bool), True where there is an observation"
+                f"{name}.mask has dtype {mask.dtype}, not bool: pass mask.astype(bool), True where there is "
+                "an observation"
             )
         check_shape(f"{name}.mask", mask, dims[:2])
 
@@ -199,14 +202,14 @@ def check_covariance(name: str, x: Any, axes: Axes = (), observed: Bool[np.ndarr
     lead, k = x.shape[: len(axes)], x.shape[-1]
     x, asymmetry, negative = x.reshape(-1, k, k), np.zeros(lead), np.zeros(lead)
     index = np.arange(len(x)) if observed is None else np.flatnonzero(observed)
-    block = max(1, 2**21 // k**2)  # bounds the memory for copies in float64
+    block = max(1, BLOCK // k**2)
     for start in range(0, len(index), block):
         i = index[start : start + block]
         asymmetry.flat[i], negative.flat[i] = _defects(x[i].astype(np.float64), float(jnp.finfo(x.dtype).eps))
-    if (bad := asymmetry > 0).any():
+    if (bad := np.asarray(asymmetry > 0)).any():
         size = f"entries (i, j) and (j, i) differ by {asymmetry[_first(bad)]:.3g}"
         _fail(f"{name} is not symmetric", bad, axes, "pass (X + X') / 2, X' its transpose", size)
-    if (bad := negative < 0).any():
+    if (bad := np.asarray(negative < 0)).any():
         size = f"smallest eigenvalue {negative[_first(bad)]:.3g}"
         _fail(f"{name} is not positive semidefinite", bad, axes, "build it as a product L L'", size)
 
@@ -233,9 +236,11 @@ def _check_same_dtype(name: str, x: Any, other_name: str, other: Any) -> None:
         )
 
 
-def _reduce(bad: Bool[np.ndarray, "..."], axes: Axes, observed: Bool[np.ndarray, "..."] | None):
+def _reduce(
+    bad: Bool[np.ndarray, "..."], axes: Axes, observed: Bool[np.ndarray, "..."] | None
+) -> Bool[np.ndarray, "..."]:
     """Whether anything is bad along the axes that have no name, where there is an observation."""
-    bad = bad.any(tuple(range(len(axes), bad.ndim)))
+    bad = np.asarray(bad.any(tuple(range(len(axes), bad.ndim))))
     return bad if observed is None else bad & observed
 
 

@@ -3,10 +3,10 @@
 In these parameters products of Gaussians are sums (`add`), which is why the library speaks them nearly everywhere. All
 that is lost is what needs the normaliser: mean and covariance, densities, divergences. They are here.
 
-Leading axes broadcast, between arguments and also between h and Λ of one Gaussian, so that a precision shared by a batch
-is inverted once. Precisions must be symmetric and positive definite, except in `add`. Nothing differentiates through a
-factorisation but `sample`: the others rest on `spd_inverse` and `log_normaliser`, which have derivative rules of their
-own.
+Leading axes broadcast, between arguments and also between h and Λ of one Gaussian, so that a precision which a batch
+shares is inverted once. Precisions must be symmetric and positive definite, except in `add`. Nothing differentiates
+through a factorisation but `sample`: the others rest on `spd_inverse` and `log_normaliser`, which have derivative rules
+of their own.
 """
 
 import math
@@ -72,7 +72,7 @@ def kl(q: Natural, p: Natural) -> Float[Array, "*lead"]:
     Σ_q, logdet_q = spd_inverse(q.precision)
     Σ_p, logdet_p = spd_inverse(p.precision)
     μ_q = mv(Σ_q, q.h)
-    # The textbook form is ½[(μ_p - μ_q)'Λ_p(μ_p - μ_q) + tr(Λ_pΣ_q) - K - log|Λ_p| + log|Λ_q|]. Written with differences
+    # The textbook form is ½[(μ_p - μ_q)'Λ_p(μ_p - μ_q) + tr(Λ_pΣ_q) - K - log|Λ_p| + log|Λ_q|]. Written in differences
     # of natural parameters it is exactly 0 for q = p, rounding included:
     #   tr(Λ_pΣ_q) - K = tr((Λ_p - Λ_q)Σ_q)
     #   Λ_p(μ_p - μ_q) = h_p - Λ_pμ_q = (h_p - h_q) - (Λ_p - Λ_q)μ_q =: δ,   and the quadratic form is δ'Σ_pδ

@@ -44,8 +44,10 @@ def sym(a: Float[Array, "*a k k"]) -> Float[Array, "*a k k"]:
     return 0.5 * (a + transpose(a))
 
 
-def eye_like(a: Float[Array, "*a k k"]) -> Float[Array, "k k"]:
-    return jnp.eye(a.shape[-1], dtype=a.dtype)
+def eye_like(a: Float[Array, "*a k k"]) -> Float[Array, "*b k k"]:
+    """The identity, with as many axes as `a` (all leading ones of length 1)."""
+    k = a.shape[-1]
+    return jnp.eye(k, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (k, k))
 
 
 def _lanes(a: Float[Array, "n i j"]) -> Float[Array, "i j n"]:

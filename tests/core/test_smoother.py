@@ -1,0 +1,112 @@
+"""Every path of the smoother and the filter against the dense joint Gaussian, in value and gradient.
+
+The dense oracle is the same for all paths of a problem, so each path is also compared with every other.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rpgssm.core.smoother import filter, smooth
+from rpgssm.core.types import GaussianChain, StationaryChain
+
+from . import oracles
+from .problems import (
+    CHAINS,
+    PRECISIONS,
+    Problem,
+    assert_trees_close,
+    inner,
+    moved,
+    quick_jit,
+    random_direction,
+    random_problem,
+    symmetric,
+    value_and_gradient,
+)
+
+# What the modalities of a problem are like: kinds of precision, and which of them are masked.
+STRUCTURES = {
+    "shared": (("shared full",), False),
+    "shared diagonal, masked": (("shared diagonal",), True),
+    "shared, masked": (("shared full",), True),
+    "dependent diagonal": (("dependent diagonal",), False),
+    "dependent, masked": (("dependent full",), True),
+    "two shared": (("shared diagonal", "shared full"), False),
+    "three mixed": (("shared full", "dependent diagonal", "dependent full"), (True, False, True)),
+}
+
+
+def paths(chain: str, structure: str):
+    """(method, covariance) of all distinct ways to run a problem."""
+    _, masked = STRUCTURES[structure]
+    sharing = chain != "batched" and structure in ("shared", "two shared")
+    assert not (sharing and masked)
+    return list(itertools.product(("sequential", "parallel"), ("auto", "general") if sharing else ("auto",)))
+
+
+def results(problem: Problem, method, covariance) -> oracles.Smoothed:
+    """All that `smooth` and `filter` return, with the batch axis of shared covariances filled in."""
+    batch = len(problem.potentials[0].h)
+    s = smooth(*problem, cross=True, method=method, covariance=covariance)
+    f = filter(*problem, method=method, covariance=covariance)
+    full = lambda x: jnp.broadcast_to(x, (batch, *x.shape[1:]))  # noqa: E731
+    return f.log_z, oracles.Smoothed(s.log_z, s.mean, full(s.cov), full(s.cross), f.mean, full(f.cov))
+
+
+def random_weights(rng, problem: Problem) -> oracles.Smoothed:
+    """Weights of a linear functional of all results; those of the covariances are symmetric."""
+    batch, time, k = problem.potentials[0].h.shape
+    weights = (rng.standard_normal((batch, time, k, k)) for _ in range(2))
+    cov, filtered_cov = ((w + np.swapaxes(w, -1, -2)) / 2 for w in weights)
+    vectors = rng.standard_normal((2, batch, time, k))
+    cross = rng.standard_normal((batch, time - 1, k, k))
+    return oracles.Smoothed(rng.standard_normal(batch), vectors[0], cov, cross, vectors[1], filtered_cov)
+
+
+def check(problem: Problem, runs, rtol: float, slope_rtol: float, rng) -> None:
+    """All runs (method, covariance) of one problem: values, gradients along random directions, and whole gradients."""
+    dtype = problem.potentials[0].h.dtype
+    expected = oracles.smoothed(*problem)
+    weights = random_weights(rng, problem)
+
+    def functional(result):
+        return sum(np.sum(w * np.asarray(r)) for w, r in zip(weights, result, strict=True))
+
+    directions = [random_direction(rng, problem) for _ in range(2)]
+    slopes = [oracles.slope(lambda e, d=d: functional(oracles.smoothed(*moved(problem, d, e)))) for d in directions]
+    first = None
+    for run in runs:
+
+        def loss(problem, run=run):
+            log_z, result = results(problem, *run)
+            terms = (jnp.sum(jnp.asarray(w, dtype) * r) for w, r in zip(weights, result, strict=True))
+            return sum(terms), (log_z, result)
+
+        _, gradient, (filter_log_z, result) = value_and_gradient(loss, problem)
+        assert_trees_close(result, expected, rtol, str(run))
+        assert_trees_close(filter_log_z, expected.log_z, rtol, f"{run} log Z of the filter")
+        gradient = symmetric(gradient)
+        first = gradient if first is None else first
+        assert_trees_close(gradient, first, 10 * rtol, f"{run} gradient")
+        for direction, slope in zip(directions, slopes, strict=True):
+            sizes = inner(*(jax.tree.map(np.abs, x) for x in (gradient, direction)))  # before cancellation
+            np.testing.assert_allclose(inner(gradient, direction), slope, rtol=0, atol=slope_rtol * sizes, err_msg=run)
+
+
+# Each row of sizes meets each chain with different structures, each structure each row.
+SIZES = [(1, 3), (2, 5), (13, 1), (13, 3), (2, 1), (1, 5), (13, 5)]
+CASES = [
+    (chain, structure, *SIZES[(2 * c + s) % len(SIZES)])
+    for (c, chain), (s, structure) in itertools.product(enumerate((*CHAINS, "singular")), enumerate(STRUCTURES))
+]
+
+
+@pytest.mark.parametrize(("chain", "structure", "time", "latent"), CASES)
+def test_against_dense_joint(chain, structure, time, latent):
+    precisions, masked = STRUCTURES[structure]
+    problem = random_problem(1, chain, *precisions, masked=masked, time=time, latent=latent)
+    check(problem, paths(chain, structure), 1e-9, 1e-8, np.random.default_rng(2))
