@@ -263,6 +263,10 @@ def test_negative_eigenvalues_count_beyond_rounding(dtype):
     check(chain, replace(one, "precision.value", with_smallest(-eps)))
     text = complaint(chain, replace(one, "precision.value", with_smallest(-1e4 * eps)))
     assert "not positive semidefinite (smallest eigenvalue -" in text
+    # beside a wrong one, too
+    value = edited(np.broadcast_to(with_smallest(-eps), (N, T, K, K)), ((1, 4), with_smallest(-1)))
+    text = complaint(chain, replace(potentials(dtype=dtype), "precision.value", value))
+    assert "at sequence 1, frame 4 (smallest eigenvalue -1): " in text
 
 
 def test_values_are_skipped_while_tracing():

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .general import time_first
+from .general import TimeFirst, time_first
 from .linalg import cholesky_psd, mm, mv, sym, transpose
 from .sampling import as_general
-from .types import Chain, GaussianChain, Moments, StationaryChain
+from .types import Chain, Moments, StationaryChain
 
 
 class Forecast(eqx.Module):
@@ -57,7 +57,7 @@ def forecast(
     _, (mean, cov) = lax.scan(step, start, (A, b, Q))
     drawn = None
     if samples and key is not None:
-        drawn = _draw(key, last, GaussianChain(f.m1, f.Q1, A, b, Q), samples)
+        drawn = _draw(key, last, TimeFirst(f.m1, f.Q1, A, b, Q), samples)
     return Forecast(jnp.moveaxis(mean, 0, 1), jnp.moveaxis(cov, 0, 1), drawn)
 
 

@@ -66,15 +66,24 @@ def matvec(V: Float[Array, "t c k k"], h: Float[Array, "t b k"]) -> Float[Array,
     return mv(V, h)
 
 
-def time_first(chain: GaussianChain) -> GaussianChain:
-    """The chain's arrays with time first and a batch axis (of length 1 if there was none)."""
+class TimeFirst(NamedTuple):
+    """A general chain's arrays with time first and a batch axis (of length 1 if there was none)."""
+
+    m1: Float[Array, "p k"]
+    Q1: Float[Array, "p k k"]
+    A: Float[Array, "s p k k"]
+    b: Float[Array, "s p k"]
+    Q: Float[Array, "s p k k"]
+
+
+def time_first(chain: GaussianChain) -> TimeFirst:
 
     def lead(x, timed):
         x = x if chain.batched else x[None]
         return jnp.moveaxis(x, 0, 1) if timed else x
 
     m1, Q1 = lead(chain.m1, False), lead(chain.Q1, False)
-    return GaussianChain(m1, Q1, lead(chain.A, True), lead(chain.b, True), lead(chain.Q, True))
+    return TimeFirst(m1, Q1, lead(chain.A, True), lead(chain.b, True), lead(chain.Q, True))
 
 
 def prior_means(m1: Float[Array, "p k"], A: Float[Array, "s p k k"], b: Float[Array, "s p k"]):
@@ -100,7 +109,7 @@ def prior_covariances(Q1: Float[Array, "p k k"], A: Float[Array, "s p k k"], Q: 
 def infer_general(
     chain: GaussianChain,
     h: Float[Array, "t b k"],
-    Lam: Float[Array, "t c k k"],
+    Lam: Float[Array, "l c k k"],
     driver: Driver,
     directions: int = 2,
 ) -> GeneralInference:

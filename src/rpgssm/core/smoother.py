@@ -42,7 +42,7 @@ def shareable(chain: Chain, potentials: tuple[Potentials, ...]) -> bool:
 
 def add_up(
     chain: Chain, potentials: tuple[Potentials, ...], covariance: Covariance = "auto"
-) -> tuple[Float[Array, "t b k"], Float[Array, "t c k k"]]:
+) -> tuple[Float[Array, "t b k"], Float[Array, "l c k k"]]:
     """Total potential of all modalities, time first. A shared precision has time and batch axes of length 1."""
     if covariance not in ("auto", "shared", "general"):
         raise ValueError(f"covariance must be 'auto', 'shared' or 'general', not {covariance!r}")

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .linalg import eye_like, mm, spd_inverse, sym, transpose
+from .linalg import eye_like, mm, sym, transpose
 from .recurrence import Driver, linear_recurrence
 from .types import StationaryChain
-from .white import left, sandwich, white_information
+from .white import left, sandwich, white_information, white_step
 
 _EINSUM = lax.Precision.HIGHEST
 
@@ -62,8 +62,7 @@ class StationaryInference(NamedTuple):
 
     def log_determinant(self) -> Float[Array, " c"]:
         """log |J_posterior| - log |J_prior| of the whole chain."""
-        last = eye_like(self.Lam) + self.Lam[-1] + self.E[-1, 0]
-        return jnp.sum(self.logdet[:, 0], 0) + spd_inverse(last, 1.0)[1]
+        return jnp.sum(self.logdet[:, 0], 0) + white_step(self.Lam[-1] + self.E[-1, 0])[1]
 
     def log_z(self, mean: Float[Array, "t b k"]) -> Float[Array, " b"]:
         """log ∫ p(z) Π_t ψ_t(z_t) dz = ½ h'J⁻¹h + determinants, given the smoothed means μ = J⁻¹h."""

@@ -1,0 +1,129 @@
+"""The free energy against its definition written out in loops, and against its textbook form: values and gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rpgssm.core.free_energy import free_energy
+from rpgssm.core.types import Natural
+
+from . import oracles
+from .problems import (
+    Problem,
+    assert_trees_close,
+    inner,
+    moved,
+    quick_jit,
+    random_direction,
+    random_problem,
+    spd,
+    symmetric,
+    value_and_gradient,
+)
+
+SEQUENTIAL, PARALLEL = {"method": "sequential"}, {"method": "parallel"}
+GENERAL = {"method": "sequential", "covariance": "general"}
+# chain, precisions of the modalities, which are masked, time, latent, ways to run
+CASES = [
+    ("stationary", ("shared diagonal",), False, 5, 3, (SEQUENTIAL, PARALLEL, GENERAL)),
+    ("stationary", ("shared full", "shared diagonal"), False, 2, 2, (SEQUENTIAL, GENERAL)),
+    ("stationary", ("shared full",), True, 5, 3, (SEQUENTIAL, PARALLEL)),
+    ("stationary", ("dependent diagonal",), False, 2, 1, (SEQUENTIAL, PARALLEL)),
+    ("stationary", ("dependent full",), True, 5, 3, (SEQUENTIAL, PARALLEL)),
+    ("stationary", ("shared full", "dependent diagonal", "shared full"), (True, False, False), 5, 2, (SEQUENTIAL,)),
+    ("stationary", ("dependent full",), False, 1, 3, (SEQUENTIAL, PARALLEL)),
+    ("general", ("shared full",), False, 5, 2, (SEQUENTIAL, PARALLEL, GENERAL)),
+    ("general", ("dependent full",), True, 2, 3, (SEQUENTIAL,)),
+    ("batched", ("shared diagonal",), False, 5, 3, (SEQUENTIAL,)),
+    ("batched", ("dependent diagonal", "shared full"), (False, True), 5, 2, (SEQUENTIAL, PARALLEL)),
+]
+
+
+def terms(info) -> oracles.Terms:
+    """The library's record as the oracle's, field by field."""
+    return oracles.Terms(*(getattr(info, name) for name in oracles.Terms._fields))
+
+
+def evaluate(problem: Problem, options=SEQUENTIAL, **more):
+    """Loss, gradient and terms."""
+
+    def loss(problem):
+        value, info = free_energy(*problem, **options, **more)
+        return value, terms(info)
+
+    return value_and_gradient(loss, problem)
+
+
+def check_slopes(gradient, problem, loss, rng, rtol=1e-8):
+    """A gradient against differences of an oracle's loss along two random directions."""
+    for _ in range(2):
+        direction = random_direction(rng, problem)
+        slope = oracles.slope(lambda e, d=direction: loss(moved(problem, d, e)))
+        size = inner(*(jax.tree.map(np.abs, x) for x in (symmetric(gradient), direction)))  # before cancellation
+        np.testing.assert_allclose(inner(gradient, direction), slope, rtol=0, atol=rtol * size)
+
+
+@pytest.mark.parametrize(("chain", "precisions", "masked", "time", "latent", "runs"), CASES)
+def test_against_definition(chain, precisions, masked, time, latent, runs):
+    problem = random_problem(3, chain, *precisions, masked=masked, time=time, latent=latent)
+    expected = oracles.free_energy(*problem)
+    gradients = []
+    for options in runs:
+        loss, gradient, info = evaluate(problem, options)
+        np.testing.assert_allclose(loss, expected.loss, rtol=1e-10, err_msg=str(options))
+        assert_trees_close(info, expected, 1e-10, str(options))
+        gradients.append(symmetric(gradient))
+        assert_trees_close(gradients[-1], gradients[0], 1e-9, str(options))
+    loss = lambda problem: oracles.free_energy(*problem).loss  # noqa: E731
+    check_slopes(gradients[0], problem, loss, np.random.default_rng(4))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("chain", ["stationary", "batched"])
+def test_reference_of_ones_own(chain, timed):
+    rng = np.random.default_rng(5)
+    problem = random_problem(5, chain, "shared full", "dependent full", masked=(False, True), time=3, latent=2)
+    lead = (3,) if timed else ()
+    p = Natural(jnp.asarray(rng.standard_normal((*lead, 2))), jnp.asarray(spd(rng, *lead, 2, 2)))
+    loss, gradient, info = evaluate(problem, reference=p)
+    assert_trees_close(info, oracles.free_energy(*problem, p), 1e-10)
+    check_slopes(gradient, problem, lambda problem: oracles.free_energy(*problem, p).loss, rng)
+
+
+@pytest.mark.parametrize("precision", ["shared full", "dependent full"])
+def test_textbook_form(precision):
+    chain, (potentials,) = problem = random_problem(6, "stationary", precision, time=4)
+    expected = oracles.textbook_free_energy(chain, potentials)
+    loss, info = quick_jit(lambda p: free_energy(*p))(problem)
+    np.testing.assert_allclose(info.free_energy, expected, rtol=1e-10)
+    np.testing.assert_allclose(loss, -np.mean(expected) / 4, rtol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["shared diagonal", "dependent full"])
+@pytest.mark.parametrize("chain", ["stationary", "general"])
+def test_gradient_with_posterior_held_fixed(chain, precision):
+    problem = random_problem(7, chain, precision, masked=chain == "general", time=3, latent=2)
+    fixed = oracles.smoothed(*problem)
+    value, full, _ = evaluate(problem)
+    same, em, _ = evaluate(problem, posterior_gradient=False)
+    np.testing.assert_allclose(same, value, rtol=1e-13)
+    loss = lambda problem: oracles.free_energy(*problem, marginals=fixed).loss  # noqa: E731
+    check_slopes(em, problem, loss, np.random.default_rng(8))
+    for a, b in zip(jax.tree.leaves(full), jax.tree.leaves(em), strict=True):
+        assert np.max(np.abs(a - b)) > 1e-3 * np.max(np.abs(a))
+
+    def log_z(problem, posterior_gradient):
+        return jnp.sum(free_energy(*problem, posterior_gradient=posterior_gradient)[1].log_z), None
+
+    gradients = [value_and_gradient(lambda p, on=on: log_z(p, on), problem)[1] for on in (True, False)]
+    assert_trees_close(gradients[1], gradients[0], 1e-13)
+
+
+@pytest.mark.parametrize(("chain", "precision"), [("stationary", "shared full"), ("batched", "dependent diagonal")])
+def test_float32(chain, precision):
+    problem = random_problem(9, chain, precision, masked=True, dtype=jnp.float32)
+    loss, gradient, info = evaluate(problem)
+    assert all(x.dtype == np.float32 for x in jax.tree.leaves((loss, gradient, info)))
+    assert_trees_close(info, oracles.free_energy(*problem), 1e-5)
+    check_slopes(gradient, problem, lambda problem: oracles.free_energy(*problem).loss, np.random.default_rng(9), 1e-4)
