@@ -133,7 +133,9 @@ def default_reference(chain, batch: int, time: int):
     h, Λ = np.zeros((time, k)), np.zeros((time, k, k))
     for t in range(time):
         means = [m.reshape(time, k)[t] for m, _ in joints]
-        second = [S.reshape(time, k, time, k)[t, :, t] + np.outer(m, m) for m, (_, S) in zip(means, joints, strict=True)]
+        second = [
+            S.reshape(time, k, time, k)[t, :, t] + np.outer(m, m) for m, (_, S) in zip(means, joints, strict=True)
+        ]
         mean = np.mean(means, 0)
         Λ[t] = np.linalg.inv(np.mean(second, 0) - np.outer(mean, mean))
         h[t] = Λ[t] @ mean

@@ -9,7 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rpgssm.core.free_energy import free_energy
 from rpgssm.core.types import GaussianChain, Potentials, Precision, StationaryChain
+
+from . import oracles
 
 CHAINS = ("stationary", "general", "batched")
 PRECISIONS = ("shared diagonal", "shared full", "dependent diagonal", "dependent full")
@@ -144,11 +147,6 @@ def inner(gradient: Problem, direction: Problem) -> float:
 # running
 
 
-def differentiable(problem: Problem):
-    """The problem in two: its floating-point arrays, and the rest."""
-    return eqx.partition(problem, eqx.is_inexact_array)
-
-
 @functools.cache
 def quick_options() -> dict[str, Any]:
     """What makes XLA compile for the CPU four times faster, into slower code; nothing if this XLA does not know it."""
@@ -165,14 +163,36 @@ def quick_jit(f: Callable) -> Callable:
     return jax.jit(f, compiler_options=quick_options())
 
 
-def value_and_gradient(f: Callable, problem: Problem, jit: Callable = quick_jit) -> tuple[Any, Problem, Any]:
-    """(value, gradient, aux) of f(problem) -> (value, aux), jitted."""
+@functools.cache
+def compiled_value_and_gradient(f: Callable) -> Callable:
+    """Of f(problem, *others) -> (value, aux) with respect to the problem, as a function of its two parts and others."""
 
-    def split(floats, rest):
-        return f(eqx.combine(floats, rest))
+    def split(floats, rest, *others):
+        return f(eqx.combine(floats, rest), *others)
 
-    (value, aux), gradient = jit(jax.value_and_grad(split, has_aux=True))(*differentiable(problem))
+    return quick_jit(jax.value_and_grad(split, has_aux=True))
+
+
+def value_and_gradient(f: Callable, problem: Problem, *others) -> tuple[Any, Problem, Any]:
+    """(value, gradient, aux) of f(problem, *others) -> (value, aux), compiled once for each f and shape."""
+    (value, aux), gradient = compiled_value_and_gradient(f)(*eqx.partition(problem, eqx.is_inexact_array), *others)
     return jax.tree.map(np.asarray, (value, gradient, aux))
+
+
+@functools.cache
+def loss_function(**options) -> Callable:
+    """`free_energy` with these options, as a function of problem and reference: the loss, and the oracle's record."""
+
+    def loss(problem, reference):
+        value, info = free_energy(*problem, reference=reference, **options)
+        return value, oracles.Terms(*(getattr(info, name) for name in oracles.Terms._fields))
+
+    return loss
+
+
+def evaluate(problem: Problem, reference=None, **options) -> tuple[Any, Problem, oracles.Terms]:
+    """Loss, gradient and terms of the free energy."""
+    return value_and_gradient(loss_function(**options), problem, reference)
 
 
 def assert_trees_close(actual, expected, rtol: float, what: str = "") -> None:

@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 
 from rpgssm.core.smoother import filter, smooth
-from rpgssm.core.types import GaussianChain, StationaryChain
 
 from . import oracles
 from .problems import (
     CHAINS,
-    PRECISIONS,
     Problem,
     assert_trees_close,
     inner,
     moved,
-    quick_jit,
     random_direction,
     random_problem,
     symmetric,
@@ -79,34 +76,77 @@ def check(problem: Problem, runs, rtol: float, slope_rtol: float, rng) -> None:
     directions = [random_direction(rng, problem) for _ in range(2)]
     slopes = [oracles.slope(lambda e, d=d: functional(oracles.smoothed(*moved(problem, d, e)))) for d in directions]
     first = None
-    for run in runs:
+    for way in runs:
 
-        def loss(problem, run=run):
-            log_z, result = results(problem, *run)
+        def loss(problem, way=way):
+            log_z, result = results(problem, *way)
             terms = (jnp.sum(jnp.asarray(w, dtype) * r) for w, r in zip(weights, result, strict=True))
             return sum(terms), (log_z, result)
 
         _, gradient, (filter_log_z, result) = value_and_gradient(loss, problem)
-        assert_trees_close(result, expected, rtol, str(run))
-        assert_trees_close(filter_log_z, expected.log_z, rtol, f"{run} log Z of the filter")
+        assert_trees_close(result, expected, rtol, str(way))
+        assert_trees_close(filter_log_z, expected.log_z, rtol, f"{way} log Z of the filter")
         gradient = symmetric(gradient)
         first = gradient if first is None else first
-        assert_trees_close(gradient, first, 10 * rtol, f"{run} gradient")
+        assert_trees_close(gradient, first, 10 * rtol, f"{way} gradient")
         for direction, slope in zip(directions, slopes, strict=True):
             sizes = inner(*(jax.tree.map(np.abs, x) for x in (gradient, direction)))  # before cancellation
-            np.testing.assert_allclose(inner(gradient, direction), slope, rtol=0, atol=slope_rtol * sizes, err_msg=run)
+            np.testing.assert_allclose(
+                inner(gradient, direction), slope, rtol=0, atol=slope_rtol * sizes, err_msg=str(way)
+            )
 
 
-# Each row of sizes meets each chain with different structures, each structure each row.
-SIZES = [(1, 3), (2, 5), (13, 1), (13, 3), (2, 1), (1, 5), (13, 5)]
+def run(chain: str, structure: str, time: int, latent: int) -> None:
+    precisions, masked = STRUCTURES[structure]
+    problem = random_problem(1, chain, *precisions, masked=masked, time=time, latent=latent)
+    check(problem, paths(chain, structure), 1e-9, 1e-8, np.random.default_rng(2))
+
+
+# Each chain meets all sizes, and so does each structure; all of them together are for the slow run.
+SIZES = [(1, 3), (2, 5), (13, 3), (2, 1), (13, 1), (1, 5), (13, 5)]
 CASES = [
     (chain, structure, *SIZES[(2 * c + s) % len(SIZES)])
     for (c, chain), (s, structure) in itertools.product(enumerate((*CHAINS, "singular")), enumerate(STRUCTURES))
 ]
+EVERYTHING = set(itertools.product((*CHAINS, "singular"), STRUCTURES, (1, 2, 13), (1, 3, 5)))
 
 
 @pytest.mark.parametrize(("chain", "structure", "time", "latent"), CASES)
 def test_against_dense_joint(chain, structure, time, latent):
+    run(chain, structure, time, latent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chain", "structure", "time", "latent"), sorted(EVERYTHING - set(CASES)))
+def test_against_dense_joint_everywhere(chain, structure, time, latent):
+    run(chain, structure, time, latent)
+
+
+@pytest.mark.parametrize(
+    ("chain", "structure"),
+    [
+        ("stationary", "shared"),
+        ("stationary", "dependent, masked"),
+        ("general", "shared"),
+        ("batched", "three mixed"),
+        ("singular", "shared, masked"),
+    ],
+)
+def test_float32(chain, structure):
     precisions, masked = STRUCTURES[structure]
-    problem = random_problem(1, chain, *precisions, masked=masked, time=time, latent=latent)
-    check(problem, paths(chain, structure), 1e-9, 1e-8, np.random.default_rng(2))
+    problem = random_problem(3, chain, *precisions, masked=masked, time=7, latent=3, dtype=jnp.float32)
+    check(problem, paths(chain, structure), 2e-5, 2e-4, np.random.default_rng(4))
+
+
+def test_chain_of_the_wrong_length():
+    chain, potentials = random_problem(5, "general", "shared full", time=5)
+    shorter = random_problem(5, "general", "shared full", time=4).chain
+    with pytest.raises(ValueError, match="3 transitions but 5 frames need 4"):
+        smooth(shorter, potentials)
+    assert smooth(chain, potentials).mean.shape == (4, 5, 3)
+
+
+def test_shared_covariances_cannot_be_forced():
+    problem = random_problem(6, "stationary", "dependent full")
+    with pytest.raises(ValueError, match="covariance='shared' needs precisions that are the same"):
+        smooth(*problem, covariance="shared")

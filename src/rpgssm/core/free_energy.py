@@ -122,7 +122,7 @@ def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, 
         S0, logdet0 = spd_inverse(ref.precision + Lam)
         if p.mask is None and q.precision.shape[1] == 1 and standard:
             return _all_shared(q, h, Lam, S0, logdet0)
-        phi_f = 0.5 * jnp.sum(total_h * matvec(S0[:, None], total_h), -1) - 0.5 * logdet0[:, None]
+        phi_f = 0.5 * jnp.sum(total_h * mm(total_h, S0), -1) - 0.5 * logdet0[:, None]
         phi_pairs = _shared_pairs(q, h, Lam)
     else:
         Lam = jnp.moveaxis(p.masked_precision(), 0, 1)

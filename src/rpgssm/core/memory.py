@@ -25,13 +25,12 @@ def predict_memory(
     """
     frames = batch * time
     matrix = latent * latent
-    vectors = 24 * frames * latent
-    logits = 6 * modalities * batch * frames
+    vectors = 26 * frames * latent
+    logits = modalities * batch * frames
     if shared and not masked:
-        matrices = 40 * time * matrix
-        pairs = 0
+        matrices, pairs = 20 * time * matrix, 0
     else:
-        matrices = (34 + 6 * modalities) * frames * matrix
+        matrices = (29 + 3 * modalities) * frames * matrix
         chunk = chunk_frames(time, batch, lanes) * batch * (latent + 1) ** 2
-        pairs = 0 if shared else 6 * chunk + 8 * frames * (latent + 1) ** 2
+        pairs = 0 if shared else modalities * (3 * chunk + 2 * frames * (latent + 1) ** 2)
     return itemsize * (vectors + logits + matrices + pairs)

@@ -39,7 +39,7 @@ class OnlineOutput(eqx.Module):
 def online_start(chain: Chain, batch: int = 1) -> OnlineState:
     """The state before the first frame."""
     k, dtype = chain.latent_dim, chain.A.dtype
-    zero, t = jnp.zeros((batch,), dtype), jnp.asarray(0)
+    zero, t = jnp.zeros((batch,), dtype), jnp.zeros((), jnp.int32)
     if isinstance(chain, StationaryChain):
         return OnlineState(jnp.zeros((batch, k), dtype), jnp.zeros((batch, k, k), dtype), zero, t)
     full = lambda x: jnp.broadcast_to(x, (batch, *x.shape[x.ndim - (1 if x is chain.m1 else 2) :]))  # noqa: E731

@@ -104,4 +104,3 @@ def as_general(chain: StationaryChain, length: int) -> GaussianChain:
     A, eye = chain.A, eye_like(chain.A)
     zero = jnp.zeros_like(A[0])
     return GaussianChain.time_invariant(zero, eye, A, zero, sym(eye - mm(A, A.T)), length)
-

@@ -137,4 +137,3 @@ def _posterior(log_z, mean, cov, cross=None) -> Posterior:
     """Batch first again."""
     batch_first = lambda x: None if x is None else jnp.moveaxis(x, 1, 0)  # noqa: E731
     return Posterior(log_z, batch_first(mean), batch_first(cov), batch_first(cross))
-

@@ -145,4 +145,3 @@ def as_potentials(potentials: "Potentials | tuple[Potentials, ...]") -> tuple[Po
 
 def standard_normal(k: int, dtype) -> Natural:
     return Natural(jnp.zeros((k,), dtype), jnp.eye(k, dtype=dtype))
-
