@@ -77,7 +77,8 @@ def _evaluate(kernels, Lam, driver):
     if driver == "sequential":
 
         def step(E, inputs):
-            E, Mt, logdet = general_step(*inputs[:2], E, inputs[2])
+            K, N, Lam = inputs
+            E, Mt, logdet = general_step(K, N, E, Lam)
             return E, (E, Mt, logdet)
 
         _, (E, Mt, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), (K, N, Lam))
@@ -145,7 +146,7 @@ def _reduce(x, shape):
 
 def _contract(a, b, shape):
     """Σ a b over the repeated axes, as one long matrix product where there are any."""
-    s, d, c, _, _ = shape
+    s, _, c, _, _ = shape
     full = jnp.broadcast_shapes(a.shape, b.shape)
     a, b = jnp.broadcast_to(a, full), jnp.broadcast_to(b, full)
     if s == 1 and c == 1 and full[0] * full[2] > 1:

@@ -18,8 +18,8 @@ from .white import white_step
 class OnlineState(eqx.Module):
     """What frames 1..t-1 say about z_t, and the log-normaliser so far.
 
-    For the stationary chain (a, C) is the message exp(-½z'Cz + a'z) relative to the prior N(0, I); for a general chain it
-    is the predicted mean and covariance.
+    For the stationary chain (a, C) is the message exp(-½z'Cz + a'z) relative to the prior N(0, I); for a general chain
+    it is the predicted mean and covariance.
     """
 
     a: Float[Array, "batch k"]

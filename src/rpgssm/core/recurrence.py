@@ -63,7 +63,7 @@ def _linear_recurrence_bwd(driver, reverse, saved, x_bar):
     G, a, x = saved
     # With y_s = x_s + a_s:  ȳ_s = G_s'(x̄_s + ȳ_{s+1}): the same recurrence, the other way, with transposed gains.
     y_bar = linear_recurrence(transpose(G), x_bar, driver, not reverse)
-    lam = x_bar + shift(y_bar, not reverse)
+    lam = x_bar + shift(jnp.asarray(y_bar), not reverse)
     y = a + shift(x, reverse)
     if G.shape[2] == 1:
         return mm(transpose(lam), y)[:, :, None], y_bar

@@ -53,8 +53,7 @@ def sample_posterior(
 ) -> Float[Array, "samples batch time k"]:
     """Trajectories from the exact posterior given all frames."""
     i = infer(chain, potentials, method=method, covariance=covariance, directions=1)
-    conditionals = _stationary if isinstance(i, StationaryInference) else _general
-    r, J, C = conditionals(i, chain)
+    r, J, C = _stationary(i) if isinstance(i, StationaryInference) else _general(i, chain)
     time, batch, k = i.h.shape
     noise = jax.random.normal(key, (samples, time, batch, k), i.h.dtype)
     a = r + matvec_each(C, noise)
@@ -71,7 +70,7 @@ def matvec_each(C: Float[Array, "t c k k"], eps: Float[Array, "n t b k"]) -> Flo
     return jnp.einsum("tcij,ntbj->ntbi", C, eps) if C.shape[1] == 1 else jnp.einsum("tbij,ntbj->ntbi", C, eps)
 
 
-def _stationary(i: StationaryInference, chain: StationaryChain):
+def _stationary(i: StationaryInference):
     """Offsets r, gains J and factors C of the conditionals; the last frame's is its filtered marginal."""
     g = i.h + i.e[:, 0]
     last = spd_covariance(eye_like(i.Lam) + i.Lam[-1:] + i.E[-1:, 0])
@@ -80,7 +79,7 @@ def _stationary(i: StationaryInference, chain: StationaryChain):
     return matvec(cov, g), i.backward_gain(), jnp.linalg.cholesky(cov)
 
 
-def _general(i: GeneralInference, chain: GaussianChain):
+def _general(i: GeneralInference, chain):
     """J = F A'P⁻¹ with F the filtered and P the next predicted covariance; Joseph's form for what remains."""
     prior = time_first(chain)
     mean, F = i.update(i.h, i.Lam)

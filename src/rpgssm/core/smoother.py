@@ -135,5 +135,5 @@ def _transitions(chain, like):
 
 def _posterior(log_z, mean, cov, cross=None) -> Posterior:
     """Batch first again."""
-    batch_first = lambda x: None if x is None else jnp.moveaxis(x, 1, 0)  # noqa: E731
-    return Posterior(log_z, batch_first(mean), batch_first(cov), batch_first(cross))
+    pairs = None if cross is None else jnp.moveaxis(cross, 1, 0)
+    return Posterior(log_z, jnp.moveaxis(mean, 1, 0), jnp.moveaxis(cov, 1, 0), pairs)

@@ -96,7 +96,7 @@ def infer_stationary(
     constant = Lam.shape[0] == 1 and steps != 0
     Lam_both = jnp.broadcast_to(Lam[:, None], (1, directions, *Lam.shape[1:])) if constant else both(Lam)
     scan = "blocked" if constant and driver == "sequential" else driver
-    S, logdet = white_information(w.B, sandwich(transpose(w.U), Lam_both), steps, scan)
+    S, logdet = white_information(w.B, sandwich(transpose(w.U), Lam_both), steps, scan)  # pyright: ignore[reportGeneralTypeIssues]
     h_white = jnp.einsum("sdbk,dkl->sdbl", both(h), w.U, precision=_EINSUM)
     x = linear_recurrence(left(w.B, S), h_white, driver)
     e = jnp.einsum("sdbk,dkl->sdbl", x, w.U_inv, precision=_EINSUM)

@@ -8,8 +8,8 @@ with one inverse, of a matrix that is at least the identity, and two products pe
 
 * `sequential`: the recursion as it stands, a scan over time.
 * `parallel`: an associative scan (`messages.parallel_information`).
-* `blocked`: if Λ is the same at all times, n steps are one fixed map φ_n(M) = J_n + K_n'(M⁻¹ + N_n)⁻¹K_n. It is built in
-  n ≈ √T sequential steps, which also give the first n matrices; applied to those n at once it gives the next n, and so
+* `blocked`: if Λ is the same at all times, n steps are one fixed map φ_n(M) = J_n + K_n'(M⁻¹ + N_n)⁻¹K_n. It is built
+  in n ≈ √T sequential steps, which also give the first n matrices; applied to those n at once it gives the next n, and so
   on: 2√T small steps instead of T, and many matrices in each.
 
 The derivative is the same for all: with G_s = B S_s,
