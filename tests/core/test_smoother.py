@@ -39,9 +39,7 @@ STRUCTURES = {
 
 def paths(chain: str, structure: str):
     """(method, covariance) of all distinct ways to run a problem."""
-    _, masked = STRUCTURES[structure]
     sharing = chain != "batched" and structure in ("shared", "two shared")
-    assert not (sharing and masked)
     return list(itertools.product(("sequential", "parallel"), ("auto", "general") if sharing else ("auto",)))
 
 
@@ -102,11 +100,24 @@ def run(chain: str, structure: str, time: int, latent: int) -> None:
     check(problem, paths(chain, structure), 1e-9, 1e-8, np.random.default_rng(2))
 
 
-# Each chain meets all sizes, and so does each structure; all of them together are for the slow run.
-SIZES = [(1, 3), (2, 5), (13, 3), (2, 1), (13, 1), (1, 5), (13, 5)]
+# Each chain meets short and long sequences, few and many dimensions. All combinations are for the slow run.
 CASES = [
-    (chain, structure, *SIZES[(2 * c + s) % len(SIZES)])
-    for (c, chain), (s, structure) in itertools.product(enumerate((*CHAINS, "singular")), enumerate(STRUCTURES))
+    ("stationary", "shared", 13, 3),
+    ("stationary", "shared diagonal, masked", 2, 5),
+    ("stationary", "shared, masked", 1, 3),
+    ("stationary", "dependent diagonal", 13, 1),
+    ("stationary", "dependent, masked", 13, 5),
+    ("stationary", "two shared", 1, 5),
+    ("stationary", "three mixed", 2, 1),
+    ("general", "shared", 13, 1),
+    ("general", "shared diagonal, masked", 1, 5),
+    ("general", "dependent, masked", 13, 3),
+    ("general", "two shared", 2, 3),
+    ("batched", "shared", 2, 5),
+    ("batched", "dependent, masked", 13, 3),
+    ("batched", "three mixed", 1, 1),
+    ("singular", "shared, masked", 13, 3),
+    ("singular", "dependent diagonal", 2, 5),
 ]
 EVERYTHING = set(itertools.product((*CHAINS, "singular"), STRUCTURES, (1, 2, 13), (1, 3, 5)))
 
@@ -127,23 +138,21 @@ def test_against_dense_joint_everywhere(chain, structure, time, latent):
     [
         ("stationary", "shared"),
         ("stationary", "dependent, masked"),
-        ("general", "shared"),
         ("batched", "three mixed"),
         ("singular", "shared, masked"),
     ],
 )
 def test_float32(chain, structure):
     precisions, masked = STRUCTURES[structure]
-    problem = random_problem(3, chain, *precisions, masked=masked, time=7, latent=3, dtype=jnp.float32)
+    problem = random_problem(3, chain, *precisions, masked=masked, time=5, latent=3, dtype=jnp.float32)
     check(problem, paths(chain, structure), 2e-5, 2e-4, np.random.default_rng(4))
 
 
 def test_chain_of_the_wrong_length():
-    chain, potentials = random_problem(5, "general", "shared full", time=5)
-    shorter = random_problem(5, "general", "shared full", time=4).chain
+    _, potentials = random_problem(5, "general", "shared full", time=5)
+    shorter, _ = random_problem(5, "general", "shared full", time=4)
     with pytest.raises(ValueError, match="3 transitions but 5 frames need 4"):
         smooth(shorter, potentials)
-    assert smooth(chain, potentials).mean.shape == (4, 5, 3)
 
 
 def test_shared_covariances_cannot_be_forced():

@@ -8,7 +8,8 @@ The Kalman filter on z̃ needs no code of its own: its covariance recursion
     P_{t+1} = Q_t + A_t (P_t⁻¹ + Λ_t)⁻¹ A_t'
 
 is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with the parts exchanged (M = P, Λ = Q, K = A',
-N = Λ), and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t). So both
+N = Λ), and its gain
+K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t). So both
 directions again run side by side. Neither P, Q nor Λ is ever inverted.
 """
 

@@ -139,38 +139,61 @@ def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     return jnp.moveaxis(L, -1, 0).reshape(*lead, k, k)
 
 
-def cholesky_floor(M: Float[Array, "*n k k"], floor: float) -> Float[Array, "*n k k"]:
-    """Lower Cholesky factor of matrices known to be at least `floor` times the identity.
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def inverse_factor(M: Float[Array, "*n k k"], floor: float = 0.0) -> Float[Array, "*n k k"]:
+    """Lower triangular Z with Z'Z = M⁻¹, the inverse of the Cholesky factor of M, for positive definite M.
 
-    If rounding has broken that (LAPACK then returns NaN), the diagonal is raised by the rounding error of the matrix,
-    in proportion to each diagonal entry.
+    `floor` is a lower bound for the pivots known in advance. No pivot is taken smaller than that or than the rounding
+    error of its diagonal entry, so the result is finite whatever rounding has done to M.
     """
-    L = jnp.linalg.cholesky(M, symmetrize_input=False)
-    k = M.shape[-1]
-    raised = M + eye_like(M) * (4 * k * jnp.finfo(M.dtype).eps * jnp.diagonal(M, axis1=-2, axis2=-1) + floor)[..., None]
-    bad = ~jnp.all(jnp.isfinite(L), axis=(-2, -1), keepdims=True)
-    L = lax.cond(
-        jnp.any(bad),
-        lambda: jnp.where(bad, jnp.linalg.cholesky(jnp.where(bad, raised, eye_like(M)), symmetrize_input=False), L),
-        lambda: L,
-    )
-    return L
+    *lead, k, _ = M.shape
+    W = _lanes(M.reshape(-1, k, k))
+    index = jnp.arange(k)[:, None]
+    least = jnp.maximum(floor, 0.5 * jnp.finfo(M.dtype).eps * jnp.abs(jnp.einsum("iin->in", W)))
+    least = jnp.maximum(least, float(jnp.finfo(M.dtype).tiny) ** 0.5)
+
+    def take(j, W, X):
+        pick = partial(lax.dynamic_index_in_dim, index=j, axis=0, keepdims=False)
+        row = pick(W)
+        p = jnp.maximum(pick(row), pick(least))
+        return row, jnp.where(index > j, row / p, 0), pick(X), p
+
+    # Gaussian elimination on [M | I]: what becomes of I is the inverse of the unit lower factor
+    def body(j, carry):
+        W, X, row, multiplier, x, p, pivots = carry
+        W = W - multiplier[:, None] * row[None]
+        X = X - multiplier[:, None] * x[None]
+        pivots = lax.dynamic_update_index_in_dim(pivots, p, j, 0)
+        return W, X, *take(jnp.minimum(j + 1, k - 1), W, X), pivots
+
+    X = jnp.broadcast_to(jnp.eye(k, dtype=M.dtype)[..., None], W.shape)
+    _, X, *_, pivots = lax.fori_loop(0, k, body, (W, X, *take(0, W, X), jnp.zeros_like(W[0])))
+    return jnp.moveaxis(X * lax.rsqrt(pivots)[:, None], -1, 0).reshape(*lead, k, k)
+
+
+@inverse_factor.defjvp
+def _inverse_factor_jvp(floor, primals, tangents):
+    (M,), (dM,) = primals, tangents
+    Z = inverse_factor(M, floor)
+    # with U = Z⁻¹: dU = U tril½(Z dM Z'), and dZ = -Z dU Z; tril½ is the lower triangle with half the diagonal
+    half = jnp.tril(jnp.ones_like(Z)) - 0.5 * eye_like(Z)
+    return Z, -mm(half * mm(mm(Z, dM), transpose(Z)), Z)
+
+
+def gram(Z: Float[Array, "*n j k"]) -> Float[Array, "*n k k"]:
+    """Z'Z, symmetric and positive definite also after rounding.
+
+    The diagonal is raised by the rounding error of the product, in proportion to each entry.
+    """
+    k = Z.shape[-1]
+    V = sym(mm(transpose(Z), Z))
+    return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * eye_like(V))
 
 
 @jax.custom_jvp
 def spd_covariance(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
-    """Covariances M⁻¹ of precisions M ≥ I, symmetric and positive definite also after rounding.
-
-    M⁻¹ = (L⁻¹)'L⁻¹ is a Gram matrix; the diagonal is raised by the rounding error of that product, in proportion to
-    each variance (nothing for a diagonal precision but the last digit).
-    """
-    k = M.shape[-1]
-    L = cholesky_floor(M, 1.0)
-    X = lax.linalg.triangular_solve(L, jnp.broadcast_to(eye_like(M), M.shape), left_side=True, lower=True)
-    V = sym(mm(transpose(X), X))
-    if k == 1:
-        return V
-    return V * (1 + (4 + k / 4) * jnp.finfo(M.dtype).eps * eye_like(M))
+    """Covariances M⁻¹ of precisions M ≥ I, symmetric and positive definite also after rounding."""
+    return gram(inverse_factor(M, 1.0))
 
 
 @spd_covariance.defjvp
@@ -186,12 +209,9 @@ def shrink(X: Float[Array, "*n k k"], Y: Float[Array, "*n k k"]) -> Float[Array,
 
     With X = LL' this is L(I + L'YL)⁻¹L', a Gram matrix: symmetric and positive semidefinite also after rounding.
     """
-    k = X.shape[-1]
     L = cholesky_psd(X)
-    C = cholesky_floor(eye_like(X) + sym(mm(mm(transpose(L), Y), L)), 1.0)
-    Z = lax.linalg.triangular_solve(C, transpose(L), left_side=True, lower=True)
-    V = sym(mm(transpose(Z), Z))
-    return V if k == 1 else V * (1 + (4 + k / 4) * jnp.finfo(V.dtype).eps * eye_like(V))
+    Z = inverse_factor(eye_like(X) + sym(mm(mm(transpose(L), Y), L)), 1.0)
+    return gram(mm(Z, transpose(L)))
 
 
 @shrink.defjvp

@@ -86,11 +86,11 @@ def conjugate_recurrence(
     if driver == "sequential":
 
         def step(X, inputs):
-            G, Y = inputs
-            X = mm(transpose(G), mm(X, G)) + Y
+            G, Gt, Y = inputs
+            X = mm(mm(Gt, X), G) + Y
             return X, X
 
-        return lax.scan(step, jnp.zeros_like(Y[0]), (G, Y), reverse=True)[1]
+        return lax.scan(step, jnp.zeros_like(Y[0]), (G, transpose(G), Y), reverse=True)[1]
 
     def combine(first, second):
         (G1, Y1), (G2, Y2) = first, second

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .general import GeneralInference, matvec, time_first
-from .linalg import cholesky_floor, cholesky_psd, eye_like, mm, mv, spd_covariance, sym, transpose
+from .linalg import cholesky_psd, eye_like, inverse_factor, mm, mv, spd_covariance, sym, transpose
 from .recurrence import linear_recurrence
 from .smoother import Covariance, Method, choose_driver, infer
 from .stationary import StationaryInference
@@ -84,10 +84,8 @@ def _general(i: GeneralInference, chain):
     prior = time_first(chain)
     mean, F = i.update(i.h, i.Lam)
     A = jnp.broadcast_to(prior.A, F[:-1].shape)
-    L = cholesky_floor(i.P[1:], 0.0)
-    AF = mm(A, F[:-1])
-    J = transpose(lax.linalg.triangular_solve(L, lax.linalg.triangular_solve(
-        L, AF, left_side=True, lower=True), left_side=True, lower=True, transpose_a=True))  # fmt: skip
+    Z = inverse_factor(i.P[1:])
+    J = mm(mm(transpose(mm(A, F[:-1])), transpose(Z)), Z)
     rest = eye_like(F) - mm(J, A)
     cov = sym(mm(mm(rest, F[:-1]), transpose(rest)) + mm(mm(J, prior.Q), transpose(J)))
     r = mean.at[:-1].add(-matvec_gain(J, i.m[1:]))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .linalg import eye_like, mm, sym, transpose
+from .linalg import eye_like, inverse_factor, mm, sym, transpose
 from .recurrence import Driver, linear_recurrence
 from .types import StationaryChain
 from .white import left, sandwich, white_information, white_step
@@ -32,9 +32,9 @@ def white_kernels(chain: StationaryChain) -> WhiteKernels:
     """The reversed kernel (A', I - A'A) and the chain's own (A, I - AA')."""
     A, eye = chain.A, eye_like(chain.A)
     K = jnp.stack([A.T, A])
-    U = jnp.linalg.cholesky(eye - mm(K, transpose(K)), symmetrize_input=False)
-    U_inv = lax.linalg.triangular_solve(U, jnp.broadcast_to(eye, K.shape), left_side=True, lower=True)
-    R = mm(U_inv, K)
+    N = eye - mm(K, transpose(K))
+    U_inv = inverse_factor(N)
+    U, R = mm(N, transpose(U_inv)), mm(U_inv, K)
     return WhiteKernels(U, U_inv, R, mm(transpose(U), transpose(R)))
 
 
@@ -95,8 +95,7 @@ def infer_stationary(
     both = lambda x: jnp.stack([x[:-1], x[:0:-1]][:directions], 1)  # noqa: E731  each direction in its own order
     constant = Lam.shape[0] == 1 and steps != 0
     Lam_both = jnp.broadcast_to(Lam[:, None], (1, directions, *Lam.shape[1:])) if constant else both(Lam)
-    scan = "blocked" if constant and driver == "sequential" else driver
-    S, logdet = white_information(w.B, sandwich(transpose(w.U), Lam_both), steps, scan)  # pyright: ignore[reportGeneralTypeIssues]
+    S, logdet = white_information(w.B, sandwich(transpose(w.U), Lam_both), steps, driver)  # pyright: ignore[reportGeneralTypeIssues]
     h_white = jnp.einsum("sdbk,dkl->sdbl", both(h), w.U, precision=_EINSUM)
     x = linear_recurrence(left(w.B, S), h_white, driver)
     e = jnp.einsum("sdbk,dkl->sdbl", x, w.U_inv, precision=_EINSUM)
