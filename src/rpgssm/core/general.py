@@ -8,9 +8,8 @@ The Kalman filter on z̃ needs no code of its own: its covariance recursion
     P_{t+1} = Q_t + A_t (P_t⁻¹ + Λ_t)⁻¹ A_t'
 
 is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with the parts exchanged (M = P, Λ = Q, K = A',
-N = Λ), and its gain
-K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t). So both
-directions again run side by side. Neither P, Q nor Λ is ever inverted.
+N = Λ), and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t).
+So both directions again run side by side. Neither P, Q nor Λ is ever inverted.
 """
 
 from typing import NamedTuple
@@ -57,7 +56,8 @@ def log_det_one_plus(P: Float[Array, "*n k k"], M: Float[Array, "*n k k"]) -> Fl
     """log|I + PM| by the derivative-safe route: tr-free, through one step of messages without a kernel."""
     zero = jnp.zeros_like(P)[None, None]
     kernels = Kernels(zero.reshape(1, 1, -1, *P.shape[-2:]), M.reshape(1, 1, -1, *M.shape[-2:]))
-    return pull_back(kernels, P.reshape(1, 1, -1, *P.shape[-2:])).logdet.reshape(P.shape[:-2])
+    messages = Messages(*pull_back(kernels, P.reshape(1, 1, -1, *P.shape[-2:]), "sequential"))  # pyright: ignore[reportGeneralTypeIssues]
+    return messages.logdet.reshape(P.shape[:-2])
 
 
 def matvec(V: Float[Array, "t c k k"], h: Float[Array, "t b k"]) -> Float[Array, "t b k"]:
@@ -135,7 +135,7 @@ def infer_general(
     Q_before = jnp.concatenate([full(prior.Q1[None]), Q])
     pair = lambda past, future: jnp.stack([past, future[::-1]][:directions], 1)  # noqa: E731
     kernels = Kernels(pair(transpose(A), A), pair(Lam[:-1], Q))
-    messages = pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver)
+    messages = Messages(*pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver))  # pyright: ignore[reportGeneralTypeIssues]
     E = in_time(messages.E)
     P = Q_before + E[:, 0]
     x = in_time(linear_recurrence(messages.G, pair(matvec(P[:-1], h[:-1]), h[1:]), driver))

@@ -26,6 +26,7 @@ from .linalg import eye_like, mm, spd_inverse, sym, transpose
 from .messages import parallel_information
 from .recurrence import Driver, conjugate_recurrence
 
+
 def left(B: Float[Array, "d i j"], X: Float[Array, "s d c j k"]) -> Float[Array, "s d c i k"]:
     """B X, one matrix per direction times very many."""
     return mm(B[:, None], X)
