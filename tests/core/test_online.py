@@ -19,10 +19,11 @@ def test_stepping_is_filtering(kind, masked):
     Lam = potentials[0].masked_precision()
     batch, time, _ = h.shape
     step = jax.jit(online_step)
+    before = step._cache_size()
     state = online_start(chain, batch)
     for t in range(time):
         state, out = step(chain, state, h[:, t], Lam[:, t])
         np.testing.assert_allclose(out.mean, whole.mean[:, t], rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(out.cov, whole.cov[:, t], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(out.log_z, whole.log_z, rtol=1e-9)
-    assert step._cache_size() == 1
+    assert step._cache_size() <= before + 1

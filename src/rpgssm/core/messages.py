@@ -81,7 +81,7 @@ def _evaluate(kernels, Lam, driver):
             E, Mt, logdet = general_step(K, N, E, Lam)
             return E, (E, Mt, logdet)
 
-        _, (E, Mt, logdet) = lax.scan(step, jnp.zeros_like(Lam[0]), (K, N, Lam))
+        _, (E, Mt, logdet) = lax.scan(step, jnp.zeros(Lam.shape[1:], Lam.dtype), (K, N, Lam))
     else:
         M = parallel_information(K, N, Lam)
         E, Mt, logdet = general_step(K, N, jnp.zeros_like(M), M)

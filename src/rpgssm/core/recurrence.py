@@ -44,7 +44,7 @@ def linear_recurrence(
             x = mm(x + a, gain) if shared else mv(gain, x + a)
             return x, x
 
-        return lax.scan(step, jnp.zeros_like(a[0]), (gains, a), reverse=reverse)[1]
+        return lax.scan(step, jnp.zeros(a.shape[1:], a.dtype), (gains, a), reverse=reverse)[1]
 
     def combine(first, second):
         # x → G₂(G₁x + g₁) + g₂
@@ -90,7 +90,7 @@ def conjugate_recurrence(
             X = mm(mm(Gt, X), G) + Y
             return X, X
 
-        return lax.scan(step, jnp.zeros_like(Y[0]), (G, transpose(G), Y), reverse=True)[1]
+        return lax.scan(step, jnp.zeros(Y.shape[1:], Y.dtype), (G, transpose(G), Y), reverse=True)[1]
 
     def combine(first, second):
         (G1, Y1), (G2, Y2) = first, second

@@ -63,7 +63,7 @@ def _evaluate(B, Lam, steps, driver):
         S, logdet = white_step(E + Lam)
         return sym(sandwich(B, (eye_like(S) - S)[None])[0]), (S, logdet)
 
-    return lax.scan(step, jnp.zeros_like(Lam[0]), Lam)[1]
+    return lax.scan(step, jnp.zeros(Lam.shape[1:], Lam.dtype), Lam)[1]
 
 
 def _until_steady(B, Lam, steps):
@@ -85,7 +85,7 @@ def _until_steady(B, Lam, steps):
     empty = jnp.zeros((steps, *Lam.shape), Lam.dtype)
     start = (jnp.zeros((), jnp.int32), Lam, jnp.full((), jnp.inf, Lam.dtype), empty, empty[..., 0, 0])
     taken, _, _, S, logdet = lax.while_loop(running, step, start)
-    last = jnp.minimum(jnp.arange(steps), taken - 1)
+    last = jnp.minimum(jnp.arange(steps, dtype=jnp.int32), taken - 1)
     return S[last], logdet[last]
 
 
