@@ -119,14 +119,14 @@ def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, 
     total_h = h + ref.h[:, None]
     if p.precision.shared:
         Lam = p.precision.dense()
-        S0, logdet0 = spd_inverse(ref.precision + Lam)
+        S0, logdet0 = spd_inverse(ref.precision + Lam, float(standard))
         if p.mask is None and q.precision.shape[1] == 1 and standard:
             return _all_shared(q, h, Lam, S0, logdet0)
         phi_f = 0.5 * jnp.sum(total_h * mm(total_h, S0), -1) - 0.5 * logdet0[:, None]
         phi_pairs = _shared_pairs(q, h, Lam)
     else:
         Lam = jnp.moveaxis(p.masked_precision(), 0, 1)
-        S0, logdet0 = spd_inverse(ref.precision[:, None] + Lam)
+        S0, logdet0 = spd_inverse(ref.precision[:, None] + Lam, float(standard))
         phi_f = 0.5 * jnp.sum(total_h * mv(S0, total_h), -1) - 0.5 * logdet0
         phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, lanes)
     logits = phi_pairs - phi_f[:, None, :]

@@ -87,12 +87,14 @@ def sweep(
     there is to know about the Gaussian exp(-½z'Mz + h'z).
     """
     m, n = W.shape[0], W.shape[-1]
-    tiny = max(floor, float(jnp.finfo(W.dtype).tiny) ** 0.5)
+    # no pivot is smaller than the rounding error of its own diagonal entry: what is smaller is noise
+    least = jnp.maximum(floor, 0.5 * float(jnp.finfo(W.dtype).eps) * jnp.abs(jnp.einsum("iin->in", W)))
+    least = jnp.maximum(least, float(jnp.finfo(W.dtype).tiny) ** 0.5)
     index = jnp.arange(m)[:, None]
 
     def take(j, W):
         row = lax.dynamic_index_in_dim(W, j, 0, keepdims=False)
-        p = jnp.maximum(lax.dynamic_index_in_dim(row, j, 0, keepdims=False), tiny)
+        p = jnp.maximum(*(lax.dynamic_index_in_dim(x, j, 0, keepdims=False) for x in (row, least)))
         return row, row / p, p
 
     # The row and its quotient are carried from one turn to the next so that they are computed once; fused into the

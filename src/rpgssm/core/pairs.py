@@ -72,7 +72,8 @@ def _fused_value(Wq, Wf):
     One output per pair, so the compiler makes a single loop of it in which all intermediate values stay in registers.
     Column j of the factor, unnormalised: c_j = w_j - Σ_{i<j} c_i c_i[j]/c_i[i]; the last row carries h.
     """
-    m = Wq.shape[0]
+    m, info = Wq.shape[0], jnp.finfo(Wq.dtype)
+    eps, tiny = float(info.eps), float(info.tiny) ** 0.5
     columns, reciprocals = [], []
     for j in range(m - 1):
         scaled = [c[j] * r for c, r in zip(columns, reciprocals, strict=True)]
@@ -82,6 +83,9 @@ def _fused_value(Wq, Wf):
             for c, s in zip(columns, scaled, strict=True):
                 w = w - c[i] * s
             column[i] = w
+        # no pivot below the rounding error of its diagonal entry (see linalg.sweep)
+        least = jnp.maximum(0.5 * eps * jnp.abs(Wq[j, j] + Wf[j, j][:, None]), tiny)
+        column[j] = jnp.maximum(column[j], least)
         columns.append(column)
         reciprocals.append(1 / column[j])
     quadratic = sum(c[m - 1] ** 2 * r for c, r in zip(columns, reciprocals, strict=True))
