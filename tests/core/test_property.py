@@ -177,7 +177,7 @@ def test_sound_with_optimising_compiler(kind):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="known defect: with rotated precisions spanning 1e-6 .. 1e6, float32 means are off by more than this in a few "
+    reason="known defect: with rotated precisions spanning 1e-6 .. 1e6, float32 means are off by more in a few "
     "settings, worst for the general chain; results are finite and covariances sound (tests above)",
 )
 @pytest.mark.parametrize("kind", ["shared", "dependent", "general, dependent"])

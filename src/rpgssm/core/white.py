@@ -48,7 +48,7 @@ def white_information(
 def white_step(M: Float[Array, "*n k k"]) -> tuple[Float[Array, "*n k k"], Float[Array, "*n"]]:
     """S = (I + M)⁻¹ and log|I + M|: the one step of which everything along a stationary chain is made.
 
-    S is a Gram matrix: with rounding errors it is still the S of some positive semidefinite M, so the recursion that uses
+    S is a Gram matrix: after rounding it is still the S of some positive semidefinite M, so the recursion that uses
     it stays stable. (The faster `spd_inverse` does not promise that.)
     """
     Z = inverse_factor(eye_like(M) + sym(M) + _rounding(M), 1.0)
