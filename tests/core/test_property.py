@@ -41,11 +41,11 @@ def random_transition(rng, k: int) -> np.ndarray:
     return U * np.minimum(s, LARGEST) @ V.T
 
 
-def random_potentials(rng, batch: int, time: int, k: int, shared: bool):
-    """Precisions log-uniform in 1e-6 .. 1e6 (isotropic, diagonal or rotated) and h = Λz + noise of covariance Λ."""
+def random_potentials(rng, batch: int, time: int, k: int, shared: bool, decades: float):
+    """Log-uniform precisions of so many decades each way, isotropic, diagonal or rotated; h = Λz + noise of cov. Λ."""
     kind = rng.integers(3)
     lead = () if shared else (batch, time)
-    eigenvalues = 10 ** rng.uniform(-6, 6, (*lead, 1 if kind == 0 else k)) * np.ones(k)
+    eigenvalues = 10 ** rng.uniform(-decades, decades, (*lead, 1 if kind == 0 else k)) * np.ones(k)
     U = orthogonal(rng, *lead, k, k) if kind == 2 else np.broadcast_to(np.eye(k), (*lead, k, k))
     Λ = (U * eigenvalues[..., None, :]) @ np.swapaxes(U, -1, -2)
     z, noise = rng.standard_normal((2, batch, time, k))
@@ -60,13 +60,13 @@ def random_mask(rng, batch: int, time: int) -> np.ndarray:
     return mask
 
 
-def random_settings(seed: int, settings: int, batch: int, time: int, k: int, shared: bool):
+def random_settings(seed: int, settings: int, batch: int, time: int, k: int, shared: bool, decades: float = 6):
     """(A, h, Λ, mask), with an axis of settings in front of each."""
     rng = np.random.default_rng(seed)
     draws = []
     for _ in range(settings):
         A = random_transition(rng, k)
-        draws.append((A, *random_potentials(rng, batch, time, k, shared), random_mask(rng, batch, time)))
+        draws.append((A, *random_potentials(rng, batch, time, k, shared, decades), random_mask(rng, batch, time)))
     A, h, Λ, mask = (np.stack(x) for x in zip(*draws, strict=True))
     return (*(jnp.asarray(x, jnp.float32) for x in (A, h, Λ)), jnp.asarray(mask))
 
@@ -192,3 +192,22 @@ def test_accurate(kind):
     double = run(*(x.astype(jnp.float64) for x in (A, h, Λ)), mask)
     error = np.max(np.abs(np.asarray(single.mean) - np.asarray(double.mean)), (1, 2, 3))
     assert np.all(error < 0.5), f"setting {error.argmax()} is wrong by {error.max()}"
+
+
+_DEFECT = pytest.mark.xfail(
+    strict=True, reason="known defect: per-frame rotated precisions, means off in a few settings"
+)
+
+
+@pytest.mark.parametrize(
+    "kind", ["shared", pytest.param("dependent", marks=_DEFECT), pytest.param("general, dependent", marks=_DEFECT)]
+)
+def test_accurate_for_moderate_precisions(kind):
+    """With precisions from 1e-4 to 1e4 float32 is good for two digits of means and covariances (prior N(0, I))."""
+    A, h, Λ, mask = random_settings(3, 64, 8, 30, 4, KINDS[kind][1], decades=4)
+    run = quick_jit(jax.vmap(lambda *x: smooth(*pack(kind, *x))))
+    single = run(A, h, Λ, mask)
+    double = run(*(x.astype(jnp.float64) for x in (A, h, Λ)), mask)
+    for name, tolerance in (("mean", 0.05), ("cov", 0.01)):
+        error = np.abs(np.asarray(getattr(single, name)) - np.asarray(getattr(double, name))).reshape(64, -1).max(1)
+        assert np.all(error < tolerance), f"{name} of setting {error.argmax()} is wrong by {error.max()}"

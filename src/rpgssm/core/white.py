@@ -95,7 +95,9 @@ def _until_steady(B, Lam, steps):
         s, M, _, S_all, logdet_all = carry
         S, logdet = white_step(M)
         M_next = Lam + sym(sandwich(B, (eye_like(S) - S)[None])[0])
-        change = jnp.max(jnp.abs(M_next - M)) / (1 + jnp.max(jnp.abs(M)))
+        # each entry against its own scale: directions of little information converge last
+        scale = lax.rsqrt(1 + jnp.maximum(jnp.diagonal(M, axis1=-2, axis2=-1), 0))
+        change = jnp.max(jnp.abs(M_next - M) * scale[..., :, None] * scale[..., None, :])
         put = lax.dynamic_update_index_in_dim
         return s + 1, M_next, change, put(S_all, S, s, 0), put(logdet_all, logdet, s, 0)
 
