@@ -194,9 +194,7 @@ def test_accurate(kind):
     assert np.all(error < 0.5), f"setting {error.argmax()} is wrong by {error.max()}"
 
 
-_DEFECT = pytest.mark.xfail(
-    strict=True, reason="known defect: per-frame rotated precisions, means off in a few settings"
-)
+_DEFECT = pytest.mark.xfail(strict=True, reason="known defect: large per-frame precisions, posterior wrong")
 
 
 @pytest.mark.parametrize(
