@@ -3,10 +3,17 @@
 Whatever a user brings (arrays, ragged lists, several modalities, missing frames) becomes `Sequences` at the door, and
 everything after (batching, models, evaluation) works on that. It is a pytree of arrays, NumPy on the host or JAX on the
 device, whose every leaf has the sequences as its first axis.
+
+Choosing sequences and cutting windows works on both, also inside `jit`; splitting and describing is for the host.
 """
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy import ndarray
 
@@ -36,6 +43,12 @@ class Modality(eqx.Module):
             values = values.astype(jnp.float32)
         return values if self.scale == 1.0 else values * jnp.asarray(self.scale, values.dtype)
 
+    def observed(self) -> int | Int[AnyArray, ""]:
+        """How many frames are observed: a number on the host, an array on the device."""
+        if self.mask is None:
+            return self.values.shape[0] * self.values.shape[1]
+        return int(self.mask.sum()) if isinstance(self.mask, ndarray) else jnp.sum(self.mask)
+
 
 class Sequences(eqx.Module):
     """N sequences of T frames in one or several modalities, with controls or without.
@@ -58,8 +71,158 @@ class Sequences(eqx.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.modalities)
+        """The modalities in alphabetical order, which is the order that JAX gives the keys of a pytree."""
+        return tuple(sorted(self.modalities))
+
+    @property
+    def frame_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: self.modalities[name].frame_shape for name in self.names}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that all arrays take together."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
 
     @property
     def _first(self) -> Modality:
         return next(iter(self.modalities.values()))
+
+    def observed(self) -> int | Int[AnyArray, ""]:
+        """How many observations there are, counted over sequences, frames and modalities."""
+        return sum(modality.observed() for modality in self.modalities.values())
+
+    def take(self, indices: Int[AnyArray, " m"] | list[int]) -> "Sequences":
+        """The sequences with these indices, in this order."""
+        return jax.tree.map(lambda x: _indexed(x, indices), self)
+
+    def window(
+        self,
+        starts: Int[AnyArray, " m"] | list[int],
+        length: int,
+        indices: Int[AnyArray, " m"] | list[int] | None = None,
+    ) -> "Sequences":
+        """One window of `length` frames per sequence, the n-th from `starts[n]` on.
+
+        With `indices`, window i is cut from sequence `indices[i]` instead, which saves copying whole sequences first.
+        A start is moved back if the window would end after frame T; a window may still reach into padding, which stays
+        masked: the new `lengths` say how much of it exists.
+        """
+        if not 1 <= length <= self.time:
+            raise ValueError(f"windows of {length} frames cannot be cut from sequences of {self.time} frames")
+        traced = any(isinstance(x, jax.Array) for x in (starts, indices, *jax.tree.leaves(self)))
+        xp: Any = jnp if traced else np
+        first, which = xp.asarray(starts), xp.asarray(np.arange(len(self)) if indices is None else indices)
+        if first.shape != which.shape:
+            raise ValueError(f"{first.shape[0]} starts were given for {which.shape[0]} windows: give one for each")
+        first = xp.clip(first, 0, self.time - length)
+
+        def cut(x):
+            if traced:
+                return _device_windows(jnp.asarray(x), which, first, length)
+            return x[which[:, None], first[:, None] + np.arange(length)]
+
+        modalities, controls = jax.tree.map(cut, (self.modalities, self.controls))
+        if self.lengths is None:
+            return Sequences(modalities, controls)
+        lengths = _indexed(self.lengths, which)
+        return Sequences(modalities, controls, xp.clip(lengths - first.astype(lengths.dtype), 0, length))
+
+    def to_device(self, device: Any = None) -> "Sequences":
+        """The same with JAX arrays, on the given device or sharding, or the default one."""
+        return jax.device_put(self, device)
+
+    def to_host(self) -> "Sequences":
+        """The same with NumPy arrays."""
+        return jax.device_get(self)
+
+    def split(self, fraction: float, seed: int) -> tuple["Sequences", "Sequences"]:
+        """Two parts, the second with this fraction of the data (for validation), as NumPy arrays.
+
+        Whole sequences are drawn at random (and stay in order), at least one for each part. A single sequence is cut in
+        time instead, its end becoming the second part. Padding that a part does not need is cut off.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"the fraction to split off is {fraction}, not between 0 and 1")
+        host, count = self.to_host(), len(self)
+        if count == 1:
+            return host._split_in_time(fraction)
+        held_out = min(max(round(fraction * count), 1), count - 1)
+        chosen = np.zeros(count, bool)
+        chosen[np.random.default_rng(seed).permutation(count)[:held_out]] = True
+        first, second = (host.take(np.flatnonzero(part))._trimmed() for part in (~chosen, chosen))
+        return first, second
+
+    def _split_in_time(self, fraction: float) -> tuple["Sequences", "Sequences"]:
+        time = self.time if self.lengths is None else int(self.lengths[0])
+        if time < 4:
+            raise ValueError(
+                f"the only sequence has {time} frames, too few to split off a part of it (each part needs 2): pass "
+                "longer or more sequences"
+            )
+        held_out = min(max(round(fraction * time), 2), time - 2)
+        first, second = self.window([0], time - held_out), self.window([time - held_out], held_out)
+        return first._trimmed(), second._trimmed()
+
+    def _trimmed(self) -> "Sequences":
+        """Without frames that are padding in all sequences, and without masks and lengths that say nothing."""
+        time = self.time if self.lengths is None else max(int(self.lengths.max()), 1)
+        modalities, controls = jax.tree.map(lambda x: x[:, :time], (self.modalities, self.controls))
+        lengths = None if self.lengths is None or self.lengths.min() == time else self.lengths
+        modalities = {
+            name: Modality(m.values, None if m.mask is None or m.mask.all() else m.mask, m.scale)
+            for name, m in modalities.items()
+        }
+        return Sequences(modalities, controls, lengths)
+
+    def describe(self) -> str:
+        """What is in it, in a line or a few."""
+        if self.lengths is None:
+            frames, existing = f"{self.time}", len(self) * self.time
+        else:
+            lengths = np.asarray(self.lengths)
+            frames, existing = f"{lengths.min()} to {lengths.max()}", int(lengths.sum())
+        lines = [f"{len(self)} {_plural('sequence', len(self))} of {frames} frames, {_size(self.nbytes)}"]
+        for name in self.names:
+            modality = self.modalities[name]
+            shape, observed = "×".join(map(str, modality.frame_shape)), int(modality.observed())
+            missing = f", {existing - observed} of {existing} frames missing" if observed < existing else ""
+            scale = "" if modality.scale == 1.0 else f" scaled by {modality.scale:.4g}"
+            lines.append(f"{name}: {shape or 'scalar'} ({modality.values.dtype}{scale}){missing}")
+        if self.controls is not None:
+            discrete = self.controls.ndim == 2
+            what = "discrete" if discrete else f"{self.controls.shape[-1]} {_plural('number', self.controls.shape[-1])}"
+            lines.append(f"controls: {what}")
+        return "\n".join(lines)
+
+
+def _indexed(x: AnyArray, indices: Any) -> AnyArray:
+    """x[indices], by JAX as soon as either is a JAX array (also a traced one)."""
+    if isinstance(x, jax.Array) or isinstance(indices, jax.Array):
+        return jnp.asarray(x)[jnp.asarray(indices)]
+    return x[np.asarray(indices, np.intp)]
+
+
+def _device_windows(
+    x: Shaped[Array, "n t *frame"], indices: Int[Array, " m"], starts: Int[Array, " m"], length: int
+) -> Shaped[Array, "m length *frame"]:
+    """The windows alone, as one gather of contiguous blocks."""
+    rest = x.shape[2:]
+
+    def one(n, t):
+        zero = jnp.zeros_like(t)
+        return lax.dynamic_slice(x, (n, t, *(zero for _ in rest)), (1, length, *rest))[0]
+
+    return jax.vmap(one)(indices.astype(starts.dtype), starts)
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else noun + "s"
+
+
+def _size(nbytes: int) -> str:
+    value, unit = float(nbytes), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"

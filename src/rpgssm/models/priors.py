@@ -1,0 +1,322 @@
+"""Priors over latent trajectories: what is learned, and the Gaussian chain that it stands for.
+
+| prior             | learned       | chain                                                                          |
+|-------------------|---------------|--------------------------------------------------------------------------------|
+| `StationaryPrior` | A             | z_1 ~ N(0, I), z_{t+1} ~ N(A z_t, I - AA'): every z_t ~ N(0, I)                |
+| `FreePrior`       | m1, Q1, A, b, Q | z_1 ~ N(m1, Q1), z_{t+1} ~ N(A z_t + b, Q)                                   |
+| `ControlledPrior` | A, B          | z_1 ~ N(0, I), z_{t+1} ~ N(A z_t + B u_t, I - AA')                             |
+| `NetworkPrior`    | a network     | z_1 ~ N(0, I), z_{t+1} ~ N(A(u_t) z_t + b(u_t), I - A(u_t)A(u_t)')             |
+
+All have the same methods. `chain(length, controls)` builds the chain; the priors without controls ignore them.
+`project(limit)` is applied after every optimiser step and keeps the singular values of A at most at `limit`, where that
+is not so by construction. `reference()` is p̄ of the free energy, or None for the core's choice: with controls every
+sequence has marginals of its own, and the shared p̄ is N(0, I).
+
+Controls are vectors (n, t, u) or integers (n, t) from 0 to `n_control_values - 1`. `controls[n, t]` acts on the step
+from frame t to t + 1, so the control of the last frame has no effect.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from numpy import ndarray
+
+from rpgssm.core import GaussianChain, Natural, StationaryChain, project_singular_values
+from rpgssm.core.checks import is_concrete
+from rpgssm.core.linalg import eye_like, inverse_factor, mm, mv, sym, transpose
+from rpgssm.core.types import standard_normal
+
+LIMIT = 1 - 1e-3
+JITTER = 1e-6  # smallest variance that a free prior can learn
+PERIODS = (4.0, 100.0)  # of the rotations that `initial="rotation"` starts from, in frames
+
+AnyArray = Array | ndarray
+Controls = Float[AnyArray, "n t u"] | Int[AnyArray, "n t"]
+
+
+class StationaryPrior(eqx.Module):
+    """The canonical chain, whose every marginal is N(0, I): only A is learned."""
+
+    A: Float[Array, "k k"]
+
+    @property
+    def latent_dim(self) -> int:
+        return self.A.shape[-1]
+
+    def chain(self, length: int, controls: Controls | None = None) -> StationaryChain:
+        return StationaryChain(self.A)
+
+    def project(self, limit: float = LIMIT) -> "StationaryPrior":
+        return StationaryPrior(project_singular_values(self.A, limit))
+
+    def reference(self) -> Natural | None:
+        return None
+
+
+class FreePrior(eqx.Module):
+    """A chain with a first frame, a bias and noise of its own.
+
+    Covariances are LL' + 1e-6 I; `factor1` and `factor` hold L below the diagonal and, on it, what softplus makes
+    positive. With `bounded=False` the singular values of A are left free, and so may be an unstable chain.
+    """
+
+    m1: Float[Array, " k"]
+    factor1: Float[Array, "k k"]
+    A: Float[Array, "k k"]
+    b: Float[Array, " k"]
+    factor: Float[Array, "k k"]
+    bounded: bool = eqx.field(static=True, default=True)
+
+    @property
+    def latent_dim(self) -> int:
+        return self.A.shape[-1]
+
+    @property
+    def Q1(self) -> Float[Array, "k k"]:
+        return covariance_of(self.factor1)
+
+    @property
+    def Q(self) -> Float[Array, "k k"]:
+        return covariance_of(self.factor)
+
+    def chain(self, length: int, controls: Controls | None = None) -> GaussianChain:
+        return GaussianChain.time_invariant(self.m1, self.Q1, self.A, self.b, self.Q, length)
+
+    def project(self, limit: float = LIMIT) -> "FreePrior":
+        if not self.bounded:
+            return self
+        return eqx.tree_at(lambda p: p.A, self, project_singular_values(self.A, limit))
+
+    def reference(self) -> Natural | None:
+        return None
+
+
+class ControlledPrior(eqx.Module):
+    """The canonical chain pushed by B u_t; a discrete input chooses a column of B."""
+
+    A: Float[Array, "k k"]
+    B: Float[Array, "k u"]
+    discrete: bool = eqx.field(static=True)
+
+    @property
+    def latent_dim(self) -> int:
+        return self.A.shape[-1]
+
+    def chain(self, length: int, controls: Controls | None = None) -> GaussianChain:
+        u = _steps(controls, length, self.B.shape[1], self.discrete)
+        b = self.B.T[u] if self.discrete else mv(self.B, u.astype(self.B.dtype))
+        A = jnp.broadcast_to(self.A, (*b.shape, self.latent_dim))
+        Q = jnp.broadcast_to(_stationary_noise(self.A), A.shape)
+        return _from_standard_normal(A, b, Q)
+
+    def project(self, limit: float = LIMIT) -> "ControlledPrior":
+        return eqx.tree_at(lambda p: p.A, self, project_singular_values(self.A, limit))
+
+    def reference(self) -> Natural | None:
+        return standard_normal(self.latent_dim, self.A.dtype)
+
+
+class NetworkPrior(eqx.Module):
+    """The canonical chain with A(u_t) and a push b(u_t) given by a network.
+
+    The network has K + K² outputs. The first K are b(u). The rest, added to `M`, is made a contraction: all singular
+    values of A(u) are below `limit` whatever the network says (`contraction`). A discrete input is one-hot, and then
+    the network is evaluated once per value and not once per frame.
+    """
+
+    M: Float[Array, "k k"]
+    network: eqx.nn.MLP
+    discrete: bool = eqx.field(static=True)
+    limit: float = eqx.field(static=True, default=LIMIT)
+
+    @property
+    def latent_dim(self) -> int:
+        return self.M.shape[-1]
+
+    @property
+    def control_size(self) -> int:
+        """The length of control vectors, or how many values a discrete control has."""
+        return int(self.network.in_size)
+
+    def transitions(self, u: Float[Array, "m u"]) -> tuple[Float[Array, "m k k"], Float[Array, "m k"]]:
+        """A(u) and b(u)."""
+        k = self.latent_dim
+        out = jax.vmap(self.network)(u)
+        return contraction(self.M + out[:, k:].reshape(-1, k, k), self.limit), out[:, :k]
+
+    def chain(self, length: int, controls: Controls | None = None) -> GaussianChain:
+        u = _steps(controls, length, self.control_size, self.discrete)
+        if self.discrete:
+            A, b = self.transitions(jnp.eye(self.control_size, dtype=self.M.dtype))
+            return _from_standard_normal(A[u], b[u], _stationary_noise(A)[u])
+        n, steps, size = u.shape
+        A, b = self.transitions(u.reshape(n * steps, size).astype(self.M.dtype))
+        A, b = (x.reshape(n, steps, *x.shape[1:]) for x in (A, b))
+        return _from_standard_normal(A, b, _stationary_noise(A))
+
+    def project(self, limit: float = LIMIT) -> "NetworkPrior":
+        return self
+
+    def reference(self) -> Natural | None:
+        return standard_normal(self.latent_dim, self.M.dtype)
+
+
+Prior = StationaryPrior | FreePrior | ControlledPrior | NetworkPrior
+
+
+def contraction(M: Float[Array, "*n k k"], limit: float = LIMIT) -> Float[Array, "*n k k"]:
+    """Any matrix as one with singular values below `limit`: M L'⁻¹ times the limit, with LL' = I + M'M.
+
+    With singular values σ of M those of the result are limit · σ / √(1 + σ²), because
+    (M L'⁻¹)(M L'⁻¹)' = M (I + M'M)⁻¹ M'. Smooth, and every contraction is reached (`inverse_contraction`).
+    """
+    Z = inverse_factor(eye_like(M) + sym(mm(transpose(M), M)), 1.0)
+    return limit * mm(M, transpose(Z))
+
+
+def inverse_contraction(A: Float[ndarray, "k k"], limit: float = LIMIT) -> Float[ndarray, "k k"]:
+    """The M of which A is the `contraction`, on the host."""
+    # C = A / limit = M L'⁻¹ with LL' = I + M'M gives M = CL' and LL' = I + LC'CL', so L⁻¹L'⁻¹ = I - C'C:
+    # L⁻¹ is the Cholesky factor of I - C'C
+    C = A / limit
+    return np.linalg.solve(np.linalg.cholesky(np.eye(len(A)) - C.T @ C), C.T).T
+
+
+def covariance_of(factor: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """LL' + 1e-6 I, with L the lower triangle of `factor` and softplus on its diagonal."""
+    L = jnp.tril(factor, -1) + jnp.diag(jax.nn.softplus(jnp.diagonal(factor)))
+    return sym(mm(L, L.T)) + JITTER * eye_like(L)
+
+
+def factor_of(covariance: Float[ndarray, "k k"]) -> Float[ndarray, "k k"]:
+    """The factor whose `covariance_of` this is, on the host."""
+    L = np.linalg.cholesky(covariance - JITTER * np.eye(len(covariance)))
+    d = np.diagonal(L)
+    # softplus⁻¹(d) = log(eᵈ - 1) = d + log(1 - e⁻ᵈ)
+    return np.tril(L, -1) + np.diag(d + np.log(-np.expm1(-d)))
+
+
+def _stationary_noise(A: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
+    return sym(eye_like(A) - mm(A, transpose(A)))
+
+
+def _from_standard_normal(
+    A: Float[Array, "n s k k"], b: Float[Array, "n s k"], Q: Float[Array, "n s k k"]
+) -> GaussianChain:
+    """A chain per sequence, each with z_1 ~ N(0, I)."""
+    n, _, k = b.shape
+    eye = jnp.broadcast_to(jnp.eye(k, dtype=b.dtype), (n, k, k))
+    return GaussianChain(jnp.zeros((n, k), b.dtype), eye, A, b, Q)
+
+
+def _steps(controls: Controls | None, length: int, size: int, discrete: bool) -> Array:
+    """The controls of the `length - 1` steps, checked as far as can be: values only outside of `jit`."""
+    wanted = f"integers (n, t) from 0 to {size - 1}" if discrete else f"vectors (n, t, {size})"
+    if controls is None:
+        raise ValueError(f"this prior needs controls, {wanted}, and none were given: pass controls=")
+    is_integer = jnp.issubdtype(controls.dtype, jnp.integer)
+    if (
+        is_integer != discrete
+        or controls.ndim != (2 if discrete else 3)
+        or (not discrete and controls.shape[2] != size)
+    ):
+        raise ValueError(
+            f"controls have shape {controls.shape} and dtype {controls.dtype}, but this prior takes {wanted}"
+        )
+    if controls.shape[1] not in (length - 1, length):
+        raise ValueError(
+            f"controls have {controls.shape[1]} frames but the chain has {length}: give one control for each frame "
+            "(that of the last has no effect)"
+        )
+    if discrete and is_concrete(controls):
+        values = np.asarray(controls)
+        wrong = (values < 0) | (values >= size)
+        if wrong.any():
+            n, t = np.argwhere(wrong)[0]
+            raise ValueError(f"controls[{n}, {t}] is {values[n, t]}, but this prior takes {wanted}")
+    return jnp.asarray(controls)[:, : length - 1]
+
+
+def make_prior(
+    kind: Literal["stationary", "free", "controlled", "network"],
+    latent_dim: int,
+    *,
+    key: PRNGKeyArray,
+    control_dim: int | None = None,
+    n_control_values: int | None = None,
+    initial: str | Float[AnyArray, "k k"] = "identity",
+    scale: float = 0.9,
+    width: int = 64,
+    dtype=jnp.float32,
+) -> Prior:
+    """A prior to start learning from.
+
+    `initial` is where A starts: `"identity"` for scale · I, `"rotation"` for scale times rotations of pairs of
+    dimensions, with periods from 4 to 100 frames, or a matrix. All priors start as the stationary chain of that A, but
+    for weak random effects of the controls, which are vectors of `control_dim` numbers or integers below
+    `n_control_values`. `width` is the number of units in the hidden layer of the network.
+    """
+    if latent_dim < 1:
+        raise ValueError(f"latent_dim is {latent_dim}: at least one latent dimension is needed")
+    A = initial_transition(initial, latent_dim, scale)
+    if kind in ("stationary", "free"):
+        if control_dim is not None or n_control_values is not None:
+            raise ValueError(f"a {kind} prior has no controls: choose kind='controlled' or kind='network'")
+        if kind == "stationary":
+            return StationaryPrior(jnp.asarray(A, dtype))
+        zero, eye = jnp.zeros(latent_dim, dtype), np.eye(latent_dim)
+        factor1, factor = (jnp.asarray(factor_of(x), dtype) for x in (eye, eye - A @ A.T))
+        return FreePrior(zero, factor1, jnp.asarray(A, dtype), zero, factor)
+    if kind not in ("controlled", "network"):
+        raise ValueError(f"kind is {kind!r}, not 'stationary', 'free', 'controlled' or 'network'")
+    if (control_dim is None) == (n_control_values is None):
+        raise ValueError(
+            f"a {kind} prior needs control_dim (controls are vectors) or n_control_values (controls are integers), and "
+            "not both"
+        )
+    discrete, size = control_dim is None, control_dim if n_control_values is None else n_control_values
+    assert size is not None
+    if size < 1:
+        raise ValueError(f"controls need at least one {'value' if discrete else 'dimension'}, not {size}")
+    if kind == "controlled":
+        spread = 0.1 if discrete else 0.1 / size**0.5
+        return ControlledPrior(
+            jnp.asarray(A, dtype), spread * jax.random.normal(key, (latent_dim, size), dtype), discrete
+        )
+    network = eqx.nn.MLP(size, latent_dim * (latent_dim + 1), width, 1, jax.nn.tanh, dtype=dtype, key=key)
+    network = eqx.tree_at(lambda n: n.layers[-1], network, replace_fn=lambda x: jax.tree.map(lambda w: 0.1 * w, x))
+    return NetworkPrior(jnp.asarray(inverse_contraction(A), dtype), network, discrete)
+
+
+def initial_transition(initial: str | Float[AnyArray, "k k"], latent_dim: int, scale: float) -> Float[ndarray, "k k"]:
+    """The matrix A to start from, on the host and in float64, with singular values below 1."""
+    if not isinstance(initial, str):
+        A = np.asarray(initial, np.float64)
+        if A.shape != (latent_dim, latent_dim):
+            raise ValueError(
+                f"initial has shape {A.shape}, but {latent_dim} latent dimensions need a square of that size"
+            )
+        if not np.isfinite(A).all():
+            raise ValueError("initial holds values that are not finite: pass a matrix of numbers")
+        if (largest := np.linalg.norm(A, 2)) >= LIMIT:
+            raise ValueError(
+                f"the largest singular value of initial is {largest:.6g}, not below {LIMIT:.6g}: use "
+                "rpgssm.core.project_singular_values"
+            )
+        return A
+    if not 0 < scale < LIMIT:
+        raise ValueError(f"scale is {scale}, not between 0 and {LIMIT:.6g}: the chain would not be stationary")
+    A = scale * np.eye(latent_dim)
+    if initial == "rotation":
+        pairs = latent_dim // 2
+        for i, period in enumerate(np.geomspace(*PERIODS, max(pairs, 1))[:pairs]):
+            angle = 2 * np.pi / period
+            c, s = np.cos(angle), np.sin(angle)
+            A[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = scale * np.array([[c, -s], [s, c]])
+    elif initial != "identity":
+        raise ValueError(f"initial is {initial!r}, not 'identity', 'rotation' or a matrix")
+    return A
