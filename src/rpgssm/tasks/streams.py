@@ -1,0 +1,18 @@
+"""Random numbers: one independent stream per seed, split and purpose.
+
+Because each purpose (first angle, process noise, pixel noise, choice of background ...) has a stream of its own, and
+each is drawn sequence by sequence, a smaller task is a prefix of a larger one, and a new background leaves the motion
+as it was.
+"""
+
+import zlib
+
+import numpy as np
+
+
+def stream(seed: int, *purpose: str | int) -> np.random.Generator:
+    """The generator for one purpose, e.g. `stream(0, "pendulum", "train", "pixels")`."""
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, but is {seed}")
+    words = [part if isinstance(part, int) else zlib.crc32(part.encode()) for part in purpose]
+    return np.random.default_rng(np.random.SeedSequence([seed, *words]))
