@@ -29,7 +29,7 @@ from .state import TrainingState
 Objective = Callable[[Any, Sequences, Any], tuple[Any, Any]]
 Project = Callable[[Any], Any]
 
-_ORDER, _STEP, _VALIDATION = range(3)  # what randomness is drawn for
+_ORDER, _STEP, _VALIDATION = range(3)  # what each of the three keys is for
 
 
 class Attempt(eqx.Module):
@@ -83,7 +83,8 @@ class Program:
         """The state of one model before the first step."""
         params = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), params)
         optimiser = strong(self._optimiser.init(params))
-        state = TrainingState(params, optimiser, jr.key_data(jr.key(seed)), jnp.zeros((), jnp.int32), {})
+        keys = jr.key_data(jr.split(jr.key(seed), 3))
+        state = TrainingState(params, optimiser, keys, jnp.zeros((), jnp.int32), {})
         terms = jax.eval_shape(lambda s, d: self._terms(s, d), state, data)
         totals = {name: jnp.zeros((), x.dtype) for name, x in terms.items()}
         return eqx.tree_at(lambda s: s.totals, state, totals)
@@ -91,9 +92,9 @@ class Program:
     def compile(self, state: TrainingState, data: Sequences, validation: Sequences | None) -> None:
         zero = np.zeros((), np.int32)
         alive = jnp.ones(state.step.shape, bool)
-        self._advance = jax.jit(self._advance_all).lower(state, alive, data, zero, zero).compile()
+        self._advance = compiled(self._advance_all, state, alive, data, zero, zero)
         if validation is not None:
-            self._evaluate = jax.jit(self._evaluate_all).lower(state.params, state.key, validation).compile()
+            self._evaluate = compiled(self._evaluate_all, state.params, state.keys, validation)
 
     def advance(self, state: TrainingState, alive: Array, data: Sequences, start: int, steps: int) -> Advance:
         """Do `steps` steps, at most `capacity`, of which the first is number `start` (from 0)."""
@@ -104,16 +105,16 @@ class Program:
     def evaluate(self, state: TrainingState, data: Sequences) -> dict[str, Array]:
         """The terms of the objective on validation data, averaged over batches."""
         assert self._evaluate is not None
-        return self._evaluate(state.params, state.key, data)
+        return self._evaluate(state.params, state.keys, data)
 
     def _advance_all(self, state: TrainingState, alive: Array, data: Sequences, start: Array, steps: Array) -> Advance:
         plan = self._plan
 
         def order_of(epoch: Array) -> Order:
-            def one(key):
-                return shuffle(plan, _key(key, _ORDER), epoch)
+            def one(keys):
+                return shuffle(plan, _key(keys, _ORDER), epoch)
 
-            return jax.vmap(one)(state.key) if self._many else one(state.key)
+            return jax.vmap(one)(state.keys) if self._many else one(state.keys)
 
         def step(state, alive, order, attempt, index):
             return self._step(state, alive, order, attempt, index, data)
@@ -165,7 +166,7 @@ class Program:
         count = (place + 1).astype(attempt.loss.dtype)
         row = {name: x / count for name, x in totals.items()} | {"learning_rate": rate.astype(attempt.loss.dtype)}
 
-        after = TrainingState(params, strong(optimiser), state.key, state.step + 1, totals)
+        after = TrainingState(params, strong(optimiser), state.keys, state.step + 1, totals)
         state = jax.tree.map(lambda new, old: jnp.where(alive & good, new, old), after, state)
         attempt = jax.tree.map(lambda new, old: jnp.where(alive, new, old), attempt, before)
         return state, alive & good, row, attempt
@@ -173,7 +174,7 @@ class Program:
     def _try(self, state: TrainingState, order: Order, index: Array, data: Sequences) -> tuple[Any, Attempt]:
         """The gradient of the loss on the batch of a step, and what else is known of it."""
         batch, sequences = batch_at(data, self._plan, order, index % self._plan.batches)
-        key = jr.fold_in(_key(state.key, _STEP), index)
+        key = jr.fold_in(_key(state.keys, _STEP), index)
 
         def loss(params):
             value, info = self._objective(eqx.combine(params, self._static), batch, key)
@@ -186,7 +187,7 @@ class Program:
     def _terms(self, state: TrainingState, data: Sequences) -> dict[str, Array]:
         order = in_order(self._plan)
         batch, _ = batch_at(data, self._plan, order, jnp.zeros((), jnp.int32))
-        result = self._objective(eqx.combine(state.params, self._static), batch, _key(state.key, _STEP))
+        result = self._objective(eqx.combine(state.params, self._static), batch, _key(state.keys, _STEP))
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ValueError("The objective must return (loss, info): a number and a dictionary or module of arrays.")
         loss, info = result
@@ -200,17 +201,22 @@ class Program:
         assert plan is not None
         order = in_order(plan)
 
-        def one(params, key):
+        def one(params, keys):
             model = eqx.combine(params, self._static)
 
             def terms(index):
                 batch, _ = batch_at(data, plan, order, index)
-                return terms_of(*self._objective(model, batch, jr.fold_in(_key(key, _VALIDATION), index)))
+                return terms_of(*self._objective(model, batch, jr.fold_in(_key(keys, _VALIDATION), index)))
 
             values = jax.lax.map(terms, jnp.arange(plan.batches, dtype=jnp.int32))
             return {name: jnp.mean(x) for name, x in values.items()}
 
         return jax.vmap(one)(params, keys) if self._many else one(params, keys)
+
+
+def compiled(f: Callable, *arguments: Any) -> Callable:
+    """A function compiled for arguments like these, which refuses others instead of being compiled again."""
+    return jax.jit(f).lower(*arguments).compile()
 
 
 def terms_of(loss: Any, info: Any) -> dict[str, Array]:
@@ -229,8 +235,8 @@ def strong(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
 
-def _key(data: Array, purpose: int) -> Any:
-    return jr.fold_in(jr.wrap_key_data(data), purpose)
+def _key(keys: Array, purpose: int) -> Any:
+    return jr.wrap_key_data(keys[purpose])
 
 
 def _first(many: bool, tree: Any) -> Any:

@@ -13,14 +13,14 @@ from .optimiser import path_name
 class TrainingState(eqx.Module):
     """Everything that the next step depends on, apart from data and settings.
 
-    `params` are the floating point arrays of the model. `key` never changes: the randomness of a step, and the order of
-    the data in an epoch, are functions of it and of the number of steps done. `totals` are sums of the loss terms
+    `params` are the floating point arrays of the model. `keys` never change: the randomness of a step, and the order
+    of the data in an epoch, are functions of them and of the number of steps done. `totals` are sums of the loss terms
     since the last row of the history. With several models at once all arrays have a leading axis.
     """
 
     params: Any
     optimiser: Any
-    key: UInt32[Array, "*models words"]
+    keys: UInt32[Array, "*models purposes words"]
     step: Int[Array, "*models"]
     totals: dict[str, Float[Array, "*models"]]
 

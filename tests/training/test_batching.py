@@ -1,0 +1,118 @@
+"""Batches: without replacement, windows inside the sequences, the same at every call."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from rpgssm.data import Modality, Sequences
+from rpgssm.training.batching import batch_at, in_order, shuffle, take_windows, training_plan, validation_plan
+
+
+def numbered(n: int, t: int, lengths=None) -> Sequences:
+    """Frame t of sequence n is (n, t), so that one sees where a frame came from."""
+    where = np.stack(np.meshgrid(np.arange(n), np.arange(t), indexing="ij"), -1).astype(np.int32)
+    if lengths is None:
+        return Sequences({"x": Modality(where)}, controls=where[..., 1].copy())
+    lengths = np.asarray(lengths, np.int32)
+    mask = np.arange(t) < lengths[:, None]
+    return Sequences({"x": Modality(np.where(mask[..., None], where, 0), mask)}, None, lengths)
+
+
+def epoch(data, plan, key, number):
+    order = shuffle(plan, key, jnp.int32(number))
+    return [batch_at(data, plan, order, jnp.int32(i)) for i in range(plan.batches)]
+
+
+def test_an_epoch_shows_each_sequence_at_most_once():
+    data, key = numbered(11, 3), jr.key(0)
+    plan = training_plan(data, 4, None)
+    assert (plan.batches, plan.batch_size) == (2, 4)
+    seen = []
+    for number in range(6):
+        indices = np.concatenate([np.asarray(sequences) for _, sequences in epoch(data, plan, key, number)])
+        assert len(set(indices)) == 8
+        seen.append(tuple(indices))
+    assert len(set(seen)) == 6
+    assert set(np.ravel(seen)) == set(range(11)), "what one epoch drops, another shows"
+
+
+def test_batches_hold_what_they_say():
+    data, key = numbered(7, 3), jr.key(1)
+    for batch, sequences in epoch(data, training_plan(data, 3, None), key, 0):
+        np.testing.assert_array_equal(batch.modalities["x"].values, data.modalities["x"].values[np.asarray(sequences)])
+        np.testing.assert_array_equal(batch.controls, data.controls[np.asarray(sequences)])
+
+
+def test_fewer_sequences_than_a_batch():
+    plan = training_plan(numbered(3, 2), 32, None)
+    assert (plan.batches, plan.batch_size) == (1, 3)
+
+
+def test_order_is_a_function_of_key_and_epoch():
+    data = numbered(20, 9)
+    plan = training_plan(data, 4, 5)
+    first, again = (shuffle(plan, jr.key(3), jnp.int32(5)) for _ in range(2))
+    other = shuffle(plan, jr.key(4), jnp.int32(5))
+    np.testing.assert_array_equal(first.items, again.items)
+    np.testing.assert_array_equal(first.shift, again.shift)
+    assert not np.array_equal(first.items, other.items)
+
+
+def test_windows_of_ragged_sequences():
+    lengths = [9, 3, 4, 7, 9, 5]
+    data, key = numbered(6, 9, lengths), jr.key(2)
+    plan = training_plan(data, 3, 4)
+    starts: dict[int, set[int]] = {n: set() for n in range(6)}
+    for number in range(60):
+        for batch, sequences in epoch(data, plan, key, number):
+            values, mask = np.asarray(batch.modalities["x"].values), np.asarray(batch.modalities["x"].mask)
+            for row, n in enumerate(np.asarray(sequences)):
+                observed = values[row][mask[row]]
+                assert len(observed) == batch.lengths[row] == min(lengths[n], 4)
+                assert (observed[:, 0] == n).all()
+                np.testing.assert_array_equal(np.diff(observed[:, 1]), 1)
+                starts[int(n)].add(int(observed[0, 1]))
+    for n, length in enumerate(lengths):
+        assert starts[n] == set(range(max(length - 4, 0) + 1)), "every place is drawn sooner or later"
+
+
+def test_few_long_sequences_give_several_windows():
+    data, key = numbered(2, 50), jr.key(0)
+    plan = training_plan(data, 32, 10)
+    assert plan.batch_size == 8
+    starts = set()
+    for number in range(30):
+        ((batch, _),) = epoch(data, plan, key, number)
+        frames = np.asarray(batch.modalities["x"].values).reshape(-1, 2)
+        assert len({tuple(frame) for frame in frames}) == len(frames) == 80, "windows do not overlap"
+        np.testing.assert_array_equal(np.asarray(batch.controls).ravel(), frames[:, 1])
+        starts |= set(np.asarray(batch.modalities["x"].values)[:, 0, 1].tolist())
+    assert len(starts) > 20
+
+
+def test_validation_shows_everything_in_fixed_batches():
+    data = numbered(5, 9)
+    plan = validation_plan(data, 4, 4)
+    order = in_order(plan)
+    batches = [batch_at(data, plan, order, jnp.int32(i))[0] for i in range(plan.batches)]
+    assert [len(batch) for batch in batches] == [4, 4, 4]
+    frames = np.concatenate([np.asarray(batch.modalities["x"].values).reshape(-1, 2) for batch in batches])
+    assert {tuple(frame) for frame in frames} == {(n, t) for n in range(5) for t in range(8)}
+
+
+def test_windows_longer_than_the_sequences_are_whole_sequences():
+    assert training_plan(numbered(4, 6), 2, 6).window is None
+
+
+def test_windows_under_jit_equal_slices():
+    data = numbered(4, 12)
+    batch = jax.jit(take_windows, static_argnums=3)(data, jnp.array([2, 0], jnp.int32), jnp.array([5, 1], jnp.int32), 3)
+    values = data.modalities["x"].values
+    np.testing.assert_array_equal(batch.modalities["x"].values, np.stack([values[2, 5:8], values[0, 1:4]]))
+
+
+def test_no_sequences():
+    with pytest.raises(ValueError, match="no sequences in `data`"):
+        training_plan(numbered(0, 3), 2, None)
