@@ -149,7 +149,7 @@ class Sequences(eqx.Module):
         held_out = min(max(round(fraction * count), 1), count - 1)
         chosen = np.zeros(count, bool)
         chosen[np.random.default_rng(seed).permutation(count)[:held_out]] = True
-        first, second = (host.take(np.flatnonzero(part))._trimmed() for part in (~chosen, chosen))
+        first, second = (host.take(np.flatnonzero(part)).trimmed() for part in (~chosen, chosen))
         return first, second
 
     def _split_in_time(self, fraction: float) -> tuple["Sequences", "Sequences"]:
@@ -161,9 +161,9 @@ class Sequences(eqx.Module):
             )
         held_out = min(max(round(fraction * time), 2), time - 2)
         first, second = self.window([0], time - held_out), self.window([time - held_out], held_out)
-        return first._trimmed(), second._trimmed()
+        return first.trimmed(), second.trimmed()
 
-    def _trimmed(self) -> "Sequences":
+    def trimmed(self) -> "Sequences":
         """Without frames that are padding in all sequences, and without masks and lengths that say nothing."""
         time = self.time if self.lengths is None else max(int(self.lengths.max()), 1)
         modalities, controls = jax.tree.map(lambda x: x[:, :time], (self.modalities, self.controls))
