@@ -3,5 +3,6 @@
 from .controls import as_controls as as_controls
 from .door import Recording as Recording
 from .door import as_sequences as as_sequences
+from .readers import read as read
 from .sequences import Modality as Modality
 from .sequences import Sequences as Sequences
