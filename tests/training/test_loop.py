@@ -28,26 +28,29 @@ def without_noise(model, batch, key):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_equals_a_plain_loop(dtype, lenient_promotion):
     data, model = regression(10, dtype=dtype), line(0, dtype)
-    config = TrainingConfig(max_steps=12, batch_size=4, learning_rate=0.05, clip_norm=None, log_every=3, seed=7)
+    config = TrainingConfig(max_steps=6, batch_size=4, learning_rate=0.05, clip_norm=None, log_every=3, seed=7)
     trained = train(model, without_noise, data, config, progress=False)
 
     plan, key = training_plan(data, 4, None), jr.split(jr.key(7), 3)[0]
     params, static = eqx.partition(model, eqx.is_inexact_array)
     adam = optax.adam(0.05)
-    state, losses = adam.init(params), []
-    for step in range(12):
-        batch, _ = batch_at(data, plan, shuffle(plan, key, jnp.int32(step // 2)), jnp.int32(step % 2))
-        loss, gradient = jax.value_and_grad(lambda p, b=batch: without_noise(eqx.combine(p, static), b, None)[0])(
-            params
-        )
+
+    @jax.jit
+    def plain_step(params, state, step):
+        batch, _ = batch_at(data, plan, shuffle(plan, key, step // 2), step % 2)
+        loss, gradient = jax.value_and_grad(lambda p: without_noise(eqx.combine(p, static), batch, None)[0])(params)
         updates, state = adam.update(gradient, state)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state, loss
+
+    state, losses = adam.init(params), []
+    for step in range(6):
+        params, state, loss = plain_step(params, state, jnp.int32(step))
         losses.append(float(loss))
     tolerance = 1e-5 if dtype == jnp.float32 else 1e-9
     assert trained.model.weight.dtype == dtype
     np.testing.assert_allclose(trained.model.weight, params.weight, rtol=tolerance)
-    np.testing.assert_allclose(trained.history["loss"], np.reshape(losses, (4, 3)).mean(axis=1), rtol=tolerance)
-    np.testing.assert_array_equal(trained.history["step"], [3, 6, 9, 12])
+    np.testing.assert_allclose(trained.history["loss"], np.reshape(losses, (2, 3)).mean(axis=1), rtol=tolerance)
+    np.testing.assert_array_equal(trained.history["step"], [3, 6])
     assert trained.model.name == "line"
 
 
@@ -64,7 +67,7 @@ def same(a, b):
             np.testing.assert_array_equal(a.history[name], b.history[name], err_msg=name)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 10])
+@pytest.mark.parametrize("steps", [1, 7])
 def test_steps_per_dispatch_change_nothing(reference, steps, well_compiled):
     config = _with(QUICK, steps_per_dispatch=steps)
     other = train(line(), squared_error, regression(), config, validation=regression(7, seed=1), progress=False)

@@ -11,7 +11,7 @@ from rpgssm.training import TrainingConfig, train, train_many
 from .toys import Line, line, regression, squared_error
 
 CONFIG = TrainingConfig(
-    max_steps=40, batch_size=6, learning_rate=0.05, window=3, log_every=8, validate_every=10, patience=2, seed=3
+    max_steps=40, batch_size=6, learning_rate=0.05, window=3, log_every=8, validate_every=4, patience=2, seed=3
 )
 
 

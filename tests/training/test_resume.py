@@ -60,7 +60,7 @@ class Interrupt:
 
 def test_interrupts_leave_a_usable_model_and_no_trace(tmp_path, whole):
     directory = tmp_path / "run"
-    for step in (1, 10, 23, 24, 45):
+    for step in (1, 23, 45):
         config = dataclasses.replace(CONFIG, steps_per_dispatch=1 if step < 20 else 3)
         stopped = run(directory, config, callbacks=[Interrupt(step)], resume=True)
         assert stopped.stopped == "interrupted"
@@ -88,7 +88,7 @@ def test_interrupt_before_the_first_step_is_done(tmp_path, monkeypatch):
 def test_a_longer_run_after_a_finished_one(tmp_path):
     """The short runs end between validations, whose last ones are therefore extra."""
     directory, config = tmp_path / "run", dataclasses.replace(CONFIG, max_steps=40)
-    for steps in (7, 29, 40):
+    for steps in (7, 40):
         last = train(
             line(), squared_error, regression(), dataclasses.replace(config, max_steps=steps), directory=directory,
             resume=True, progress=False,
@@ -176,9 +176,10 @@ from rpgssm.training import TrainingConfig, train
 config = TrainingConfig(max_steps=3000, batch_size=4, learning_rate=1e-3, log_every=50, validate_every=100,
                         checkpoint_every=100, steps_per_dispatch={steps})
 print("begin", flush=True)
-model = train(toys.line(), toys.squared_error, toys.regression(), config, validation=toys.regression(7, seed=1),
-              directory=sys.argv[1], resume=True, progress=False)
-print(model.step, flush=True)
+for directory in sys.argv[1:]:
+    run = train(toys.line(), toys.squared_error, toys.regression(), config, validation=toys.regression(7, seed=1),
+                directory=directory, resume=True, progress=False)
+    print(run.step, flush=True)
 """
 
 
@@ -187,33 +188,30 @@ def test_killed_at_any_moment(tmp_path):
     source = Path(__file__).resolve().parents[2] / "src"
     environment = os.environ | {"PYTHONPATH": str(source), "JAX_PLATFORMS": "cpu"}
 
-    def start(directory, steps):
+    def start(steps, *directories):
         code = SCRIPT.format(folder=str(Path(__file__).parent), steps=steps)
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(directory)], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, *map(str, directories)], env=environment, stdout=subprocess.PIPE, text=True
         )
 
     def stored(directory):
         return [int(p.name) for p in (directory / "checkpoints").glob("*") if p.name.isdigit()]
 
-    alone = start(tmp_path / "alone", 50)
-    assert alone.communicate(timeout=120)[0].split() == ["begin", "3000"]
-
     draw, killed = random.Random(time.time_ns()), []
     for steps in (50, 23):
-        process = start(tmp_path / "killed", steps)
+        process = start(steps, tmp_path / "killed")
         before = max(stored(tmp_path / "killed"), default=0)
         deadline = time.monotonic() + 60
         while max(stored(tmp_path / "killed"), default=0) <= before and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(draw.uniform(0, 0.1))
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
         killed.append((process.returncode, max(stored(tmp_path / "killed"))))
     assert killed[0][0] == -signal.SIGKILL, killed
     assert 0 < killed[0][1] < 3000, killed
-    last = start(tmp_path / "killed", 1000)
-    assert last.communicate(timeout=120)[0].split() == ["begin", "3000"], killed
+    last = start(1000, tmp_path / "killed", tmp_path / "alone")
+    assert last.communicate(timeout=120)[0].split() == ["begin", "3000", "3000"], killed
 
     left, right = (Checkpoints(tmp_path / name).load(3000) for name in ("alone", "killed"))
     assert set(left[0]) == set(right[0])

@@ -12,7 +12,7 @@ import numpy as np
 class History:
     """A table of numbers with named columns, the first of which is `step`. A missing number is NaN."""
 
-    def __init__(self, names: Iterable[str], rows: Iterable[Iterable[float]] = ()) -> None:
+    def __init__(self, names: Iterable[str], rows: Iterable[Iterable[float | int]] | np.ndarray = ()) -> None:
         self.names = tuple(names)
         self._rows = [tuple(float(x) for x in row) for row in rows]
 
@@ -40,7 +40,7 @@ class History:
     def row(self, index: int) -> dict[str, float]:
         return dict(zip(self.names, self._rows[index], strict=True))
 
-    def append(self, row: Mapping[str, float]) -> None:
+    def append(self, row: Mapping[str, float | int]) -> None:
         unknown = set(row) - set(self.names)
         if unknown:
             raise KeyError(f"Not columns of the history: {', '.join(sorted(unknown))}.")

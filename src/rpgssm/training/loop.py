@@ -70,11 +70,11 @@ def train(
     """Train a model (any Equinox module) on an objective `(model, batch, key) -> (loss, info)`.
 
     The floating point arrays of the model are its parameters. The scalars in `info` (a dictionary or module) become
-    columns of the history; what it holds under `per_sequence`, one number per sequence of the batch, is used to name
-    the sequences that made a loss infinite. `project` maps the model to a permitted one after each step. `label` tells
-    from the path of a parameter ("prior.A") whether it is of the "prior", "main" or "frozen"; by default what is under
-    the attribute `prior` is of the prior. `optimiser` replaces optimiser, learning rate and schedule of the settings by
-    a transformation of the user's own.
+    columns of the history; what it holds under `per_sequence`, arrays whose last axis is that of the batch, is used
+    to name the sequences that made a loss infinite. `project` maps the model to a permitted one after each step.
+    `label` tells from the path of a parameter ("prior.A") whether it is of the "prior", "main" or "frozen"; by default
+    what is under the attribute `prior` is of the prior. `optimiser` replaces optimiser, learning rate and schedule of
+    the settings by a transformation of the user's own.
 
     With a `directory`, the history (CSV) and checkpoints are written there, and `resume=True` goes on from the last
     checkpoint, if there is one, to the same end as if the run had never stopped. An interrupt (Ctrl-C) ends training

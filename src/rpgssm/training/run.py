@@ -169,7 +169,7 @@ class Run:
         step = int(state.step) + 1
         parts, terms, sequences = _what_failed(attempt)
         known = bool(sequences)
-        sequences = sequences or tuple(int(n) for n in attempt.sequences)
+        sequences = sequences or tuple(sorted(int(n) for n in attempt.sequences))
         listed = ", ".join(str(n) for n in sequences)
         who = f"In sequence(s) {listed} of the data" if known else f"The batch held the sequences {listed} of the data"
         saved = f" and saved in {self.directory}" if self.directory is not None else ""
@@ -220,8 +220,11 @@ def _what_failed(attempt: Attempt) -> tuple[list[str], tuple[str, ...], tuple[in
         if finite.all():
             continue
         names = [name for name in path_name(path).split(".") if name != "per_sequence"]
-        if "per_sequence" in path_name(path).split(".") and finite.shape[:1] == bad.shape:
-            bad |= ~finite.reshape(len(bad), -1).all(axis=1)
+        if "per_sequence" in path_name(path).split("."):
+            if finite.shape[-1:] == bad.shape:
+                bad |= ~finite.reshape(-1, len(bad)).all(axis=0)
+            elif finite.shape[:1] == bad.shape:
+                bad |= ~finite.reshape(len(bad), -1).all(axis=1)
         name = ".".join(names)
         if name and name not in terms:
             terms.append(name)
@@ -232,4 +235,4 @@ def _what_failed(attempt: Attempt) -> tuple[list[str], tuple[str, ...], tuple[in
         if names and not parts:
             parts.append(f"not finite: {what} {', '.join(names)}")
             terms += names
-    return parts, tuple(terms), tuple(int(n) for n in np.asarray(attempt.sequences)[bad])
+    return parts, tuple(terms), tuple(sorted(int(n) for n in np.asarray(attempt.sequences)[bad]))
