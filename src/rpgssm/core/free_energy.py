@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .general import matvec, natural_marginals, prior_covariances, prior_means, time_first
-from .linalg import mm, mv, spd_inverse
-from .pairs import LANES, pair_log_normalisers
+from .general import natural_marginals, prior_covariances, prior_means, time_first
+from .layout import Layout, Rows
+from .linalg import eye_like, mm, mv, spd_inverse
+from .pairs import pair_log_normalisers
 from .shared_mixture import shared_terms
-from .smoother import Covariance, Method, infer
+from .smoother import Covariance, Method, infer, precision_in_lanes
 from .stationary import StationaryInference
 from .types import Chain, Natural, Potentials, StationaryChain, as_potentials
 
@@ -41,15 +42,17 @@ class FreeEnergyInfo(eqx.Module):
 
 
 class _Marginals(eqx.Module):
-    """Posterior marginals, time first: natural parameters, covariance and log-determinant of the precision."""
+    """Posterior marginals, time first, in one of the layouts: (h, Λ), covariance and log-determinant of Λ."""
 
-    h: Float[Array, "t b k"]
-    precision: Float[Array, "t c k k"]
-    cov: Float[Array, "t c k k"]
+    h: Float[Array, "t ..."]
+    precision: Float[Array, "t ..."]
+    cov: Float[Array, "t ..."]
     logdet: Float[Array, "t c"]
+    layout: Layout = eqx.field(static=True)
 
     def phi(self) -> Float[Array, "t b"]:
-        return 0.5 * jnp.sum(self.h * matvec(self.cov, self.h), -1) - 0.5 * self.logdet
+        o = self.layout
+        return 0.5 * o.inner(self.h, o.apply(self.cov, self.h)) - 0.5 * self.logdet
 
 
 def free_energy(
@@ -60,14 +63,14 @@ def free_energy(
     posterior_gradient: bool = True,
     method: Method = "auto",
     covariance: Covariance = "auto",
-    lanes: int = LANES,
+    lanes: int | None = None,
 ) -> tuple[Float[Array, ""], FreeEnergyInfo]:
     """The loss, -Σ_n G^n per observed (n, t, j), and its terms.
 
     `reference` is p̄ in natural parameters, (latent,) and (latent, latent), or with a leading time axis; by default
     N(0, I) for the stationary chain and the prior marginals, moment-matched over the batch, for a general one.
     `posterior_gradient=False` stops the gradient at the posterior marginals (as in EM; it tends to diverge).
-    `lanes` bounds the memory of the data-dependent case: so many pairs are handled side by side.
+    `lanes` is how many pairs of the data-dependent case are handled side by side; None: as many as suit the cache.
     """
     potentials = as_potentials(potentials)
     log_z, q = _posterior_marginals(chain, potentials, method, covariance)
@@ -102,40 +105,47 @@ def _posterior_marginals(chain, potentials, method, covariance):
     i = infer(chain, potentials, method=method, covariance=covariance)
     if isinstance(i, StationaryInference):
         h, precision = i.shift(), i.precision()
-        cov, logdet = spd_inverse(precision, 1.0)
-        return i.log_z(matvec(cov, h)), _Marginals(h, precision, cov, logdet)
+        cov, logdet = spd_inverse(precision, 1.0, i.layout)
+        return i.log_z(i.layout.apply(cov, h)), _Marginals(h, precision, cov, logdet, i.layout)
     mean, cov = i.update(i.h + i.e, i.Lam + i.E)
     h, precision, logdet = natural_marginals(i, mean, cov)
-    return i.log_z(mean), _Marginals(h, precision, cov, logdet)
+    return i.log_z(mean), _Marginals(h, precision, cov, logdet, Rows)
 
 
-def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, lanes: int):
+def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, lanes: int | None):
     """One modality's three sums over time, each (batch,), and its number of observations.
 
     `standard` says that the reference is N(0, I).
     """
-    h = jnp.moveaxis(p.masked_h(), 0, 1)
     ref = Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)  # with a time axis
-    total_h = h + ref.h[:, None]
+    if p.precision.shared and p.mask is None and q.precision.shape[1] == 1 and q.layout is Rows and standard:
+        return _all_shared(q, p)
+    o = q.layout
+    if o is Rows:
+        h = jnp.moveaxis(p.masked_h(), 0, 1)
+        h_ref, precision_ref = ref.h[:, None], ref.precision[:, None]
+    else:
+        h = jnp.moveaxis(p.masked_h(), 0, 2)
+        h_ref, precision_ref = ref.h[..., None], ref.precision[..., None]
+    total = h + h_ref
     if p.precision.shared:
         Lam = p.precision.dense()
         S0, logdet0 = spd_inverse(ref.precision + Lam, float(standard))
-        if p.mask is None and q.precision.shape[1] == 1 and standard:
-            return _all_shared(q, h, Lam, S0, logdet0)
-        phi_f = 0.5 * jnp.sum(total_h * mm(total_h, S0), -1) - 0.5 * logdet0[:, None]
+        S0 = S0[:, None] if o is Rows else S0[..., None]
+        phi_f = 0.5 * o.inner(total, o.apply(S0, total)) - 0.5 * logdet0[:, None]
         phi_pairs = _shared_pairs(q, h, Lam)
     else:
-        Lam = jnp.moveaxis(p.masked_precision(), 0, 1)
-        S0, logdet0 = spd_inverse(ref.precision[:, None] + Lam, float(standard))
-        phi_f = 0.5 * jnp.sum(total_h * mv(S0, total_h), -1) - 0.5 * logdet0
-        phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, lanes)
+        Lam = jnp.moveaxis(p.masked_precision(), 0, 1) if o is Rows else precision_in_lanes(p)
+        S0, logdet0 = spd_inverse(precision_ref + Lam, float(standard), o)
+        phi_f = 0.5 * o.inner(total, o.apply(S0, total)) - 0.5 * logdet0
+        phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, o, lanes)
     logits = phi_pairs - phi_f[:, None, :]
     phi_q = q.phi()
+    batch, time, _ = p.shape
     if p.mask is None:
-        batch = h.shape[1]
         mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.asarray(batch, h.dtype))
         sums = (jnp.sum(x, 0) for x in (phi_q, phi_f, mixture))
-        return (*sums, jnp.asarray(h.shape[0] * batch, h.dtype))
+        return (*sums, jnp.asarray(time * batch, h.dtype))
     mask = p.mask.T
     members = jnp.sum(mask, -1, keepdims=True).astype(h.dtype)
     # where nothing at all is observed the logits are left as they are: the result is dropped, but stays finite
@@ -145,34 +155,40 @@ def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, 
     return (*sums, jnp.sum(members))
 
 
-def _all_shared(q: _Marginals, h: Float[Array, "t b k"], Lam: Float[Array, "k k"], S0, logdet0):
+def _all_shared(q: _Marginals, p: Potentials):
     """The same three sums when posterior and recognition covariances are shared and the reference is N(0, I)."""
+    h, Lam = jnp.moveaxis(p.h, 0, 1), p.precision.dense()
     time, batch, _ = h.shape
-    S, logdet = spd_inverse((q.precision + Lam)[:, 0], 1.0)
-    posterior, recognition, mixture = shared_terms(q.h, h, q.cov[:, 0], S, S0)
+    both = jnp.concatenate([(q.precision + Lam)[:, 0], (eye_like(Lam) + Lam)[None]])
+    S, logdet = spd_inverse(both, 1.0)
+    posterior, recognition, mixture = shared_terms(q.h, h, q.cov[:, 0], S[:-1], S[-1:])
     # logits carry -½log|Λ_q + Λ| + ½log|Λ_p̄ + Λ|, and the mean over the batch is a sum divided by its size
-    constant = 0.5 * (time * logdet0[0] - jnp.sum(logdet)) - time * jnp.log(jnp.asarray(batch, h.dtype))
+    constant = 0.5 * (time * logdet[-1] - jnp.sum(logdet[:-1])) - time * jnp.log(jnp.asarray(batch, h.dtype))
     return (
         jnp.sum(posterior, 0) - 0.5 * jnp.sum(q.logdet[:, 0]),
-        jnp.sum(recognition, 0) - 0.5 * time * logdet0[0],
+        jnp.sum(recognition, 0) - 0.5 * time * logdet[-1],
         jnp.sum(mixture, 0) + constant,
         jnp.asarray(time * batch, h.dtype),
     )
 
 
-def _shared_pairs(q: _Marginals, h: Float[Array, "t b k"], Lam: Float[Array, "k k"]) -> Float[Array, "t b c"]:
+def _shared_pairs(q: _Marginals, h: Float[Array, "t ..."], Lam: Float[Array, "k k"]) -> Float[Array, "t b c"]:
     """Φ(q_t^n ⊕ f_t^n') where the precision of f is shared: one factorisation per posterior, not per pair.
 
     With S = (Λ_q + Λ)⁻¹:  ½(h_q + h')'S(h_q + h') - ½log|Λ_q + Λ|  =  ½h_q'Sh_q + h_q'Sh' + ½h'Sh' - ½log|...|.
     """
-    S, logdet = spd_inverse(q.precision + Lam)
-    left = matvec(S, q.h)
-    own = 0.5 * jnp.sum(q.h * left, -1) - 0.5 * logdet
-    if S.shape[1] == 1:
-        other = 0.5 * jnp.sum(h * matvec(S, h), -1)[:, None, :]
-    else:
-        # h'S_n h' for all n, n': a product of (S_n as a row) with (h'h'' as a column)
-        time, batch, k = h.shape
-        outer = (h[..., :, None] * h[..., None, :]).reshape(time, batch, k * k)
-        other = 0.5 * mm(S.reshape(time, batch, k * k), jnp.swapaxes(outer, -1, -2))
-    return own[..., None] + mm(left, jnp.swapaxes(h, -1, -2)) + other
+    o = q.layout
+    S, logdet = spd_inverse(q.precision + (Lam if o is Rows else Lam[..., None]), 0.0, o)
+    left = o.apply(S, q.h)
+    own = 0.5 * o.inner(q.h, left) - 0.5 * logdet
+    if o is Rows and S.shape[1] == 1:
+        other = 0.5 * o.inner(h, o.apply(S, h))[:, None, :]
+        return own[..., None] + mm(left, jnp.swapaxes(h, -1, -2)) + other
+    # h'S_n h' for all n, n': a product of (S_n as a row) with (h'h'' as a column)
+    time, k = h.shape[0], Lam.shape[-1]
+    outer = o.outer(h, h, 0)
+    if o is Rows:
+        other = mm(S.reshape(time, -1, k * k), jnp.swapaxes(outer.reshape(time, -1, k * k), -1, -2))
+        return own[..., None] + mm(left, jnp.swapaxes(h, -1, -2)) + 0.5 * other
+    other = mm(jnp.swapaxes(S.reshape(time, k * k, -1), -1, -2), outer.reshape(time, k * k, -1))
+    return own[..., None] + mm(jnp.swapaxes(left, -1, -2), h) + 0.5 * other

@@ -8,8 +8,10 @@ The Kalman filter on z̃ needs no code of its own: its covariance recursion
     P_{t+1} = Q_t + A_t (P_t⁻¹ + Λ_t)⁻¹ A_t'
 
 is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with the parts exchanged (M = P, Λ = Q, K = A',
-N = Λ), and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move: m_{t+1} = G_t (m_t + P_t h_t).
-So both directions again run side by side. Neither P, Q nor Λ is ever inverted.
+N = Λ), and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move. They do so as
+m_{t+1} = G_t m_t + A_t V_t h_t, with V = (P⁻¹ + Λ)⁻¹ the filtered covariance; the shorter G_t (m_t + P_t h_t) is
+the same but loses all digits when Λ is large. So both directions again run side by
+side. Neither P, Q nor Λ is ever inverted.
 """
 
 from typing import NamedTuple
@@ -21,7 +23,6 @@ from jaxtyping import Array, Float
 from .linalg import eye_like, mm, mv, shrink, spd_inverse, sym, transpose
 from .messages import Kernels, Messages, pull_back
 from .recurrence import Driver, linear_recurrence
-from .stationary import in_time
 from .types import GaussianChain
 
 
@@ -138,10 +139,21 @@ def infer_general(
     messages = Messages(*pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver))  # pyright: ignore[reportGeneralTypeIssues]
     E = in_time(messages.E)
     P = Q_before + E[:, 0]
-    x = in_time(linear_recurrence(messages.G, pair(matvec(P[:-1], h[:-1]), h[1:]), driver))
+    V = messages.Mt[:, 0]
     none = jnp.zeros_like
+    moved = mv(prior.A, matvec(V, h[:-1]))
+    x = in_time(linear_recurrence(messages.G, pair(none(moved), h[1:]), pair(moved, none(moved)), driver))
     e_future, E_future = (x[:, 1], E[:, 1]) if directions == 2 else (none(h), none(Lam))
     return GeneralInference(mean, offset, h, Lam, x[:, 0], P, e_future, E_future, messages)
+
+
+def in_time(x: Float[Array, "s d *rest"]) -> Float[Array, "t d *rest"]:
+    """Put messages in the order of time: the forward ones start, the backward ones end with the empty message."""
+    empty = jnp.zeros_like(x, shape=(1, *x.shape[2:]))
+    past = jnp.concatenate([empty, x[:, 0]])
+    if x.shape[1] == 1:
+        return past[:, None]
+    return jnp.stack([past, jnp.concatenate([x[::-1, 1], empty])], 1)
 
 
 def natural_marginals(inference: GeneralInference, mean, V):

@@ -1,9 +1,8 @@
 """Small symmetric matrices, many at a time.
 
 The library lives on very many K×K matrices with K between 1 and a few dozen. One LAPACK call per matrix costs more than
-the arithmetic, so the kernels here put the *matrices* side by side instead: an array `(K, K, N)` holds N matrices with
-the matrix index last, and every operation is a short sequence of elementwise operations on rows of N numbers, which
-compilers vectorise well. Everything public takes and returns the usual `(..., K, K)`.
+the arithmetic, so the functions here eliminate one row of all matrices at a time, by elementwise operations which
+compilers vectorise well, in either of two layouts (`layout`).
 
 Two ways to invert are offered, because they fail differently in float32:
 
@@ -16,102 +15,112 @@ nothing but rounding errors, and makes a NaN impossible.
 """
 
 from functools import partial
+from math import prod
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-_HIGHEST = lax.Precision.HIGHEST  # TF32 on recent GPUs would break covariances
+from .layout import Lanes, Layout, Rows, choose_layout
 
-
-def mm(a: Float[Array, "*a i j"], b: Float[Array, "*b j k"]) -> Float[Array, "*c i k"]:
-    """Matrix product at the highest precision, leading axes broadcast."""
-    return jnp.matmul(a, b, precision=_HIGHEST)
+mm, transpose, eye_like = Rows.mm, Rows.transpose, Rows.eye_like
 
 
 def mv(a: Float[Array, "*a i j"], x: Float[Array, "*b j"]) -> Float[Array, "*c i"]:
     """Matrix times vector at the highest precision, leading axes broadcast."""
-    return jnp.einsum("...ij,...j->...i", a, x, precision=_HIGHEST)
+    return jnp.einsum("...ij,...j->...i", a, x, precision=lax.Precision.HIGHEST)
 
 
-def transpose(a: Float[Array, "*a i j"]) -> Float[Array, "*a j i"]:
-    return jnp.swapaxes(a, -1, -2)
-
-
-def sym(a: Float[Array, "*a k k"]) -> Float[Array, "*a k k"]:
+def sym(a: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """The symmetric part."""
-    return 0.5 * (a + transpose(a))
+    return 0.5 * (a + layout.transpose(a))
 
 
-def eye_like(a: Float[Array, "*a k k"]) -> Float[Array, "*b k k"]:
-    """The identity, with as many axes as `a` (all leading ones of length 1)."""
-    k = a.shape[-1]
-    return jnp.eye(k, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (k, k))
-
-
-def _lanes(a: Float[Array, "n i j"]) -> Float[Array, "i j n"]:
-    return jnp.moveaxis(a, 0, -1)
+def _pick(x, j, axis):
+    return lax.dynamic_index_in_dim(x, j, axis, keepdims=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # inverse and log-determinant by sweeping
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def spd_inverse(M: Float[Array, "*n k k"], floor: float = 0.0) -> tuple[Float[Array, "*n k k"], Float[Array, "*n"]]:
-    """Inverse and log-determinant of symmetric positive definite matrices.
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def spd_inverse(
+    M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Inverses and log-determinants of symmetric positive definite matrices.
 
     `floor` is a lower bound for the pivots known in advance (1 for matrices of the form I + positive semidefinite).
     """
+    if layout is Rows and _many(M):
+        inv, logdet = sweep(_side_by_side(M), M.shape[-1], floor)
+        return _one_by_one(inv, M.shape), logdet.reshape(M.shape[:-2])
+    return sweep(M, M.shape[layout.column], floor, layout)
+
+
+def _many(M):
+    """Whether matrices in `Rows` are better handled side by side."""
     *lead, k, _ = M.shape
-    inv, logdet = sweep(_lanes(M.reshape(-1, k, k)), k, floor)
-    return jnp.moveaxis(inv, -1, 0).reshape(*lead, k, k), logdet.reshape(lead)
+    return choose_layout(prod(lead), k) is Lanes
+
+
+def _side_by_side(M):
+    return jnp.moveaxis(M.reshape(-1, *M.shape[-2:]), 0, -1)
+
+
+def _one_by_one(M, shape):
+    return jnp.moveaxis(M, -1, 0).reshape(shape)
 
 
 @spd_inverse.defjvp
-def _spd_inverse_jvp(floor, primals, tangents):
+def _spd_inverse_jvp(floor, layout, primals, tangents):
     (M,), (dM,) = primals, tangents
-    inv, logdet = spd_inverse(M, floor)
+    inv, logdet = spd_inverse(M, floor, layout)
     # d(M⁻¹) = -M⁻¹ dM M⁻¹,   d log|M| = tr(M⁻¹ dM)
-    X = mm(inv, dM)
-    return (inv, logdet), (-mm(X, inv), jnp.trace(X, axis1=-2, axis2=-1))
+    X = layout.mm(inv, dM)
+    return (inv, logdet), (-layout.mm(X, inv), jnp.trace(X, axis1=layout.row, axis2=layout.column))
 
 
 def sweep(
-    W: Float[Array, "m m n"], pivots: int, floor: float = 0.0
-) -> tuple[Float[Array, "m m n"], Float[Array, " n"]]:
-    """Sweep the first `pivots` rows of N symmetric matrices laid side by side; also the log of the pivots' product.
+    W: Float[Array, "..."], pivots: int, floor: float = 0.0, layout: Layout = Lanes
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Sweep the first `pivots` rows of symmetric matrices; also the log of the pivots' product.
 
     With W = [[M, h], [h', 0]] and all of M swept the result is [[M⁻¹, M⁻¹h], [h'M⁻¹, -h'M⁻¹h]] and log|M|: everything
     there is to know about the Gaussian exp(-½z'Mz + h'z).
     """
-    m, n = W.shape[0], W.shape[-1]
-    # no pivot is smaller than the rounding error of its own diagonal entry: what is smaller is noise
-    least = jnp.maximum(floor, 0.5 * float(jnp.finfo(W.dtype).eps) * jnp.abs(jnp.einsum("iin->in", W)))
-    least = jnp.maximum(least, float(jnp.finfo(W.dtype).tiny) ** 0.5)
-    index = jnp.arange(m)[:, None]
+    down, across = layout.row, layout.column  # a row taken out of W is indexed along `across`
+    least = _least(W, floor, layout)
 
     def take(j, W):
-        row = lax.dynamic_index_in_dim(W, j, 0, keepdims=False)
-        p = jnp.maximum(*(lax.dynamic_index_in_dim(x, j, 0, keepdims=False) for x in (row, least)))
-        return row, row / p, p
+        row = _pick(W, j, down)
+        p = jnp.maximum(_pick(row, j, across), _pick(least, j, across))
+        return row, row / jnp.expand_dims(p, across), p
 
     # The row and its quotient are carried from one turn to the next so that they are computed once; fused into the
     # update, the division would be repeated for every element.
     def body(j, carry):
         W, row, quotient, p, logdet = carry
         # the pivot's row and column: row/p; the pivot itself: -1/p; the rest: W - row ⊗ row/p
-        W = W - row[:, None] * quotient[None]
-        edge = lax.dynamic_update_index_in_dim(quotient, -1 / p, j, 0)
-        W = lax.dynamic_update_index_in_dim(W, edge, j, 0)
-        W = lax.dynamic_update_index_in_dim(W, edge, j, 1)
+        W = W - jnp.expand_dims(row, across) * jnp.expand_dims(quotient, down)
+        edge = lax.dynamic_update_index_in_dim(quotient, -1 / p, j, across)
+        W = lax.dynamic_update_index_in_dim(W, edge, j, down)
+        W = lax.dynamic_update_index_in_dim(W, edge, j, across)
         return W, *take(jnp.minimum(j + 1, pivots - 1), W), logdet + jnp.log(p)
 
-    carry = (W, *take(0, W), jnp.zeros((n,), W.dtype))
-    W, _, _, _, logdet = lax.fori_loop(0, pivots, body, carry)
+    first = take(0, W)
+    W, _, _, _, logdet = lax.fori_loop(0, pivots, body, (W, *first, jnp.zeros_like(first[-1])))
+    index = jnp.arange(W.shape[across])[:, None]
     swept = (index < pivots) & (index.T < pivots)
-    return jnp.where(swept[..., None], -W, W), logdet
+    return jnp.where(swept if layout is Rows else swept[..., None], -W, W), logdet
+
+
+def _least(M, floor, layout):
+    """Smallest pivots allowed: what is below the rounding error of its own diagonal entry is noise."""
+    diagonal = jnp.einsum("...ii->...i" if layout is Rows else "...iin->...in", M)
+    info = jnp.finfo(M.dtype)
+    return jnp.maximum(0.5 * float(info.eps) * jnp.abs(diagonal), max(floor, float(info.tiny) ** 0.5))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     Not differentiable where M is singular; used inside functions that have their own derivative rules.
     """
     *lead, k, _ = M.shape
-    W = _lanes(M.reshape(-1, k, k))
+    W = jnp.moveaxis(M.reshape(-1, k, k), 0, -1)
     index = jnp.arange(k)[:, None]
     # a pivot smaller than the rounding error of its own diagonal entry is zero
     threshold = 4 * k * jnp.finfo(M.dtype).eps * jnp.maximum(jnp.einsum("iin->in", W), 0)
@@ -141,68 +150,76 @@ def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     return jnp.moveaxis(L, -1, 0).reshape(*lead, k, k)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def inverse_factor(M: Float[Array, "*n k k"], floor: float = 0.0) -> Float[Array, "*n k k"]:
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows) -> Float[Array, "..."]:
     """Lower triangular Z with Z'Z = M⁻¹, the inverse of the Cholesky factor of M, for positive definite M.
 
     `floor` is a lower bound for the pivots known in advance. No pivot is taken smaller than that or than the rounding
     error of its diagonal entry, so the result is finite whatever rounding has done to M.
     """
-    *lead, k, _ = M.shape
-    W = _lanes(M.reshape(-1, k, k))
-    index = jnp.arange(k)[:, None]
-    least = jnp.maximum(floor, 0.5 * jnp.finfo(M.dtype).eps * jnp.abs(jnp.einsum("iin->in", W)))
-    least = jnp.maximum(least, float(jnp.finfo(M.dtype).tiny) ** 0.5)
+    if layout is Rows and _many(M):
+        return _one_by_one(inverse_factor(_side_by_side(M), floor, Lanes), M.shape)
+    down, across = layout.row, layout.column  # a row taken out of M is indexed along `across`
+    k = M.shape[across]
+    index = jnp.arange(k) if layout is Rows else jnp.arange(k)[:, None]
+    least = _least(M, floor, layout)
 
     def take(j, W, X):
-        pick = partial(lax.dynamic_index_in_dim, index=j, axis=0, keepdims=False)
-        row = pick(W)
-        p = jnp.maximum(pick(row), pick(least))
-        return row, jnp.where(index > j, row / p, 0), pick(X), p
+        row = _pick(W, j, down)
+        p = jnp.maximum(_pick(row, j, across), _pick(least, j, across))
+        return row, jnp.where(index > j, row / jnp.expand_dims(p, across), 0), _pick(X, j, down), p
 
     # Gaussian elimination on [M | I]: what becomes of I is the inverse of the unit lower factor
     def body(j, carry):
         W, X, row, multiplier, x, p, pivots = carry
-        W = W - multiplier[:, None] * row[None]
-        X = X - multiplier[:, None] * x[None]
-        pivots = lax.dynamic_update_index_in_dim(pivots, p, j, 0)
+        multiplier = jnp.expand_dims(multiplier, across)
+        W = W - multiplier * jnp.expand_dims(row, down)
+        X = X - multiplier * jnp.expand_dims(x, down)
+        pivots = lax.dynamic_update_index_in_dim(pivots, p, j, across)
         return W, X, *take(jnp.minimum(j + 1, k - 1), W, X), pivots
 
-    X = jnp.broadcast_to(jnp.eye(k, dtype=M.dtype)[..., None], W.shape)
-    _, X, *_, pivots = lax.fori_loop(0, k, body, (W, X, *take(0, W, X), jnp.zeros_like(W[0])))
-    return jnp.moveaxis(X * lax.rsqrt(pivots)[:, None], -1, 0).reshape(*lead, k, k)
+    X = jnp.broadcast_to(layout.eye_like(M), M.shape)
+    _, X, *_, pivots = lax.fori_loop(0, k, body, (M, X, *take(0, M, X), jnp.zeros_like(least)))
+    return X * jnp.expand_dims(lax.rsqrt(pivots), across)
 
 
 @inverse_factor.defjvp
-def _inverse_factor_jvp(floor, primals, tangents):
+def _inverse_factor_jvp(floor, layout, primals, tangents):
     (M,), (dM,) = primals, tangents
-    Z = inverse_factor(M, floor)
+    Z = inverse_factor(M, floor, layout)
     # with U = Z⁻¹: dU = U tril½(Z dM Z'), and dZ = -Z dU Z; tril½ is the lower triangle with half the diagonal
-    half = jnp.tril(jnp.ones_like(Z)) - 0.5 * eye_like(Z)
-    return Z, -mm(half * mm(mm(Z, dM), transpose(Z)), Z)
+    k = M.shape[layout.column]
+    half = jnp.tril(jnp.ones((k, k), M.dtype)) - 0.5 * jnp.eye(k, dtype=M.dtype)
+    half = half if layout is Rows else half[..., None]
+    return Z, -layout.mm(half * layout.mm(layout.mm(Z, dM), layout.transpose(Z)), Z)
 
 
-def gram(Z: Float[Array, "*n j k"]) -> Float[Array, "*n k k"]:
+def log_determinant(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
+    """log|M| from the inverse Z of its Cholesky factor."""
+    return -2 * jnp.sum(jnp.log(layout.diagonal(Z)), -1)
+
+
+def gram(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """Z'Z, symmetric and positive definite also after rounding.
 
     The diagonal is raised by the rounding error of the product, in proportion to each entry.
     """
-    k = Z.shape[-1]
-    V = sym(mm(transpose(Z), Z))
-    return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * eye_like(V))
+    k = Z.shape[layout.column]
+    V = sym(layout.mm(layout.transpose(Z), Z), layout)
+    return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * layout.eye_like(V))
 
 
-@jax.custom_jvp
-def spd_covariance(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def spd_covariance(M: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """Covariances M⁻¹ of precisions M ≥ I, symmetric and positive definite also after rounding."""
-    return gram(inverse_factor(M, 1.0))
+    return gram(inverse_factor(M, 1.0, layout), layout)
 
 
 @spd_covariance.defjvp
-def _spd_covariance_jvp(primals, tangents):
+def _spd_covariance_jvp(layout, primals, tangents):
     (M,), (dM,) = primals, tangents
-    V = spd_covariance(M)
-    return V, -mm(mm(V, dM), V)
+    V = spd_covariance(M, layout)
+    return V, -layout.mm(layout.mm(V, dM), V)
 
 
 @jax.custom_jvp

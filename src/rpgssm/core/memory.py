@@ -4,7 +4,7 @@ The estimate counts the arrays that live at the same time in one evaluation of t
 for choosing a batch size, not for accounting: it is within a factor of two of what the compiler reports.
 """
 
-from .pairs import LANES, chunk_frames
+from .pairs import chunk_frames
 
 
 def predict_memory(
@@ -15,7 +15,7 @@ def predict_memory(
     modalities: int = 1,
     shared: bool = True,
     masked: bool = False,
-    lanes: int = LANES,
+    lanes: int | None = None,
     itemsize: int = 4,
 ) -> int:
     """Bytes needed by `free_energy` and its gradient.
@@ -31,6 +31,6 @@ def predict_memory(
         matrices, pairs = 20 * time * matrix, 0
     else:
         matrices = (29 + 3 * modalities) * frames * matrix
-        chunk = chunk_frames(time, batch, lanes) * batch * (latent + 1) ** 2
+        chunk = chunk_frames(time, batch, latent, lanes) * batch * (latent + 1) ** 2
         pairs = 0 if shared else modalities * (3 * chunk + 2 * frames * (latent + 1) ** 2)
     return itemsize * (vectors + logits + matrices + pairs)

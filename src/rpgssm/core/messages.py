@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .linalg import cholesky_psd, eye_like, mm, spd_inverse, sym, transpose
+from .linalg import cholesky_psd, eye_like, inverse_factor, log_determinant, mm, sym, transpose
 from .recurrence import Driver, conjugate_recurrence, shift
 
 
@@ -50,16 +50,18 @@ class Kernels(NamedTuple):
 def general_step(K, N, E, Lam):
     """One step for any kernel, with singular noise or none: M = LL', M̃ = L(I + L'NL)⁻¹L'."""
     L = cholesky_psd(sym(E + Lam))
-    R, logdet = spd_inverse(eye_like(E) + sym(mm(mm(transpose(L), N), L)), 1.0)
-    Mt = sym(mm(mm(L, R), transpose(L)))
-    return sym(mm(mm(transpose(K), Mt), K)), Mt, logdet
+    Z = inverse_factor(eye_like(E) + sym(mm(mm(transpose(L), N), L)), 1.0)
+    F = mm(Z, transpose(L))
+    Mt = sym(mm(transpose(F), F))
+    return sym(mm(mm(transpose(K), Mt), K)), Mt, log_determinant(Z)
 
 
 class Messages(NamedTuple):
-    """Information matrices of the messages at steps 1..S, the gains that lead there, and log|I + MN|."""
+    """Information matrices of the messages at steps 1..S, the gains that lead there, M̃, and log|I + MN|."""
 
     E: Float[Array, "s d c k k"]
     G: Float[Array, "s d c k k"]
+    Mt: Float[Array, "s d c k k"]
     logdet: Float[Array, "s d c"]
 
 
@@ -70,7 +72,7 @@ def pull_back(kernels: Kernels, Lam: Float[Array, "s d c k k"], driver: Driver =
 
 
 def _evaluate(kernels, Lam, driver):
-    """The messages, and (M̃, W) for the derivative."""
+    """The messages, and W for the derivative."""
     K, N = kernels
     steps = (Lam.shape[0], *jnp.broadcast_shapes(K.shape[1:], Lam.shape[1:]))
     K, N, Lam = (jnp.broadcast_to(x, steps) for x in (K, N, Lam))
@@ -86,7 +88,7 @@ def _evaluate(kernels, Lam, driver):
         M = parallel_information(K, N, Lam)
         E, Mt, logdet = general_step(K, N, jnp.zeros_like(M), M)
     W = eye_like(Mt) - mm(Mt, N)
-    return Messages(E, mm(transpose(K), W), logdet), (Mt, W)
+    return Messages(E, mm(transpose(K), W), Mt, logdet), W
 
 
 def parallel_information(K, N, Lam):
@@ -114,27 +116,24 @@ def parallel_information(K, N, Lam):
 
 
 def _pull_back_fwd(kernels, Lam, driver):
-    messages, (Mt, W) = _evaluate(kernels, Lam, driver)
-    return messages, (kernels, Lam, messages.G, Mt, W)
+    messages, W = _evaluate(kernels, Lam, driver)
+    return messages, (kernels, Lam, messages, W)
 
 
 def _pull_back_bwd(driver, saved, cotangents):
-    (K, N), Lam, G, Mt, W = saved
-    E_bar, G_bar, l_bar = cotangents
-    E_bar, l_bar = sym(E_bar), l_bar[..., None, None]
+    (K, N), Lam, (_, G, Mt, _), W = saved
+    E_bar, G_bar, Mt_bar, l_bar = cotangents
+    E_bar, Mt_bar, l_bar = sym(E_bar), sym(Mt_bar), l_bar[..., None, None]
     Nt = mm(N, W)
-    # Y = -sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
-    Y = sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
-    Y = Y + mm(mm(transpose(G), E_bar), G)
-    M_bar = conjugate_recurrence(G, Y, driver)
+    # Y = W'(M̃ cotangent)W - sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
+    Y = mm(mm(transpose(W), Mt_bar), W) + sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
+    M_bar = conjugate_recurrence(G, E_bar, Y, driver)
     Z = E_bar + shift(M_bar, back=True)
-    # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
+    # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' + M̃ cotangent - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
     KG = mm(K, G_bar)
-    X = mm(mm(K, Z), transpose(K)) - sym(mm(KG, N))
-    K_bar = (2 * mm(K, Z), transpose(G_bar))
-    N_bar = mm(X, Mt) + KG
-    K_total = _contract(Mt, K_bar[0], K.shape) + _contract(W, K_bar[1], K.shape)
-    N_total = sym(_reduce(l_bar * Mt, N.shape) - _contract(Mt, N_bar, N.shape))
+    X = mm(mm(K, Z), transpose(K)) + Mt_bar - sym(mm(KG, N))
+    K_total = _contract(Mt, 2 * mm(K, Z), K.shape) + _contract(W, transpose(G_bar), K.shape)
+    N_total = sym(_reduce(l_bar * Mt, N.shape) - _contract(Mt, mm(X, Mt) + KG, N.shape))
     return Kernels(K_total, N_total), _reduce(M_bar, Lam.shape)
 
 

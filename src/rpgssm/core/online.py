@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .general import log_det_one_plus
+from .information import Kernel, information_step, stationary_kernel
 from .linalg import eye_like, mm, mv, shrink, spd_covariance, spd_inverse, sym, transpose
-from .stationary import white_kernels
 from .types import Chain, GaussianChain, StationaryChain
-from .white import white_step
 
 
 class OnlineState(eqx.Module):
@@ -59,20 +58,16 @@ def online_step(
 
 
 def _stationary_step(chain, state, h, Lam):
-    w = white_kernels(chain)
-    U, R = w.U[0], w.R[0]
     g, M = h + state.a, Lam + state.C
     V = spd_covariance(eye_like(M) + M)
     mean = mv(V, g)
     last = spd_inverse(eye_like(M) + M, 1.0)[1]
     now = state.log_z + 0.5 * jnp.sum(g * mean, -1) - 0.5 * last
-    # pull (g, M) back through the reversed kernel: S in white coordinates, E = R'(I - S)R, e = R'SU'g
-    S, logdet = white_step(mm(mm(U.T, M), U))
-    y = mv(U.T, g)
-    Sy = mv(S, y)
-    log_z = state.log_z + 0.5 * jnp.sum(y * Sy, -1) - 0.5 * logdet
-    E = sym(mm(mm(R.T, eye_like(S) - S), R))
-    return OnlineState(mv(R.T, Sy), E, log_z, state.time + 1), OnlineOutput(mean, V, now)
+    # pull (g, M) back through the reversed kernel; the frames so far are worth ½g'Sg - ½log|I + MN|, S = (N⁻¹ + M)⁻¹
+    kernel, log_N = stationary_kernel(chain.A)
+    (E, G, logdet), Z = information_step(Kernel(*(x[0] for x in kernel)), M)
+    log_z = state.log_z + 0.5 * jnp.sum(mv(Z, g) ** 2, -1) - 0.5 * (logdet + log_N[0])
+    return OnlineState(mv(G, g), E, log_z, state.time + 1), OnlineOutput(mean, V, now)
 
 
 def _general_step(chain: GaussianChain, state, h, Lam):

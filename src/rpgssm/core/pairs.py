@@ -17,45 +17,55 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .layout import Layout, Rows
 from .linalg import sweep
 
-LANES = 3200  # pairs handled side by side; their augmented matrices should fit the cache
+CHUNK = 2**15  # numbers in the augmented matrices handled side by side: they should fit the cache
 _FUSE = 16  # largest K for which the value is one fused kernel
 
 
-def augment(h: Float[Array, "*n k"], Lam: Float[Array, "*n k k"]) -> Float[Array, "m m *n"]:
+def augment(h: Float[Array, "t ..."], Lam: Float[Array, "t ..."], layout: Layout) -> Float[Array, "m m t n"]:
     """[[Λ, h], [h', 0]] with the matrix axes first."""
-    top = jnp.concatenate([Lam, h[..., None]], -1)
-    bottom = jnp.concatenate([h, jnp.zeros_like(h[..., :1])], -1)
-    return jnp.moveaxis(jnp.concatenate([top, bottom[..., None, :]], -2), (-2, -1), (0, 1))
+    if layout is Rows:
+        h, Lam = jnp.moveaxis(h, -1, 0), jnp.moveaxis(Lam, (-2, -1), (0, 1))
+    else:
+        h, Lam = jnp.moveaxis(h, 0, 1), jnp.moveaxis(Lam, 0, 2)
+    top = jnp.concatenate([Lam, h[:, None]], 1)
+    bottom = jnp.concatenate([h, jnp.zeros_like(h[:1])])
+    return jnp.concatenate([top, bottom[None]])
 
 
 def pair_log_normalisers(
-    hq: Float[Array, "t b k"],
-    Lq: Float[Array, "t b k k"],
-    hf: Float[Array, "t c k"],
-    Lf: Float[Array, "t c k k"],
-    lanes: int = LANES,
+    hq: Float[Array, "t ..."],
+    Lq: Float[Array, "t ..."],
+    hf: Float[Array, "t ..."],
+    Lf: Float[Array, "t ..."],
+    layout: Layout = Rows,
+    lanes: int | None = None,
 ) -> Float[Array, "t b c"]:
-    """Φ(q_t^b ⊕ f_t^c) for all t, b, c. Every sum of precisions must be positive definite."""
-    time, batch, k = hq.shape
-    frames = chunk_frames(time, batch, lanes)
+    """Φ(q_t^b ⊕ f_t^c) for all t, b, c. Every sum of precisions must be positive definite.
+
+    `lanes` pairs are handled side by side; None chooses.
+    """
+    Wq, Wf = augment(hq, Lq, layout), augment(hf, Lf, layout)
+    m, _, time, batch = Wq.shape
+    frames = chunk_frames(time, batch, m - 1, lanes)
     chunks = -(-time // frames)
     pad = chunks * frames - time
 
-    def prepare(h, Lam):
+    def prepare(W):
         # padded frames get the identity so that nothing there is singular
-        h = jnp.pad(h, ((0, pad), (0, 0), (0, 0)))
-        eye = jnp.broadcast_to(jnp.eye(k, dtype=h.dtype), (pad, *Lam.shape[1:]))
-        W = augment(h, jnp.concatenate([Lam, eye]))
-        return jnp.moveaxis(W.reshape(k + 1, k + 1, chunks, frames, -1), 2, 0)
+        eye = jnp.eye(m, dtype=W.dtype).at[-1, -1].set(0)[..., None, None]
+        W = jnp.concatenate([W, jnp.broadcast_to(eye, (m, m, pad, W.shape[-1]))], 2) if pad else W
+        return jnp.moveaxis(W.reshape(m, m, chunks, frames, -1), 2, 0)
 
-    phi = lax.map(lambda W: _pairs(*W), (prepare(hq, Lq), prepare(hf, Lf)))
+    phi = lax.map(lambda W: _pairs(*W), (prepare(Wq), prepare(Wf)))
     return phi.reshape(chunks * frames, batch, -1)[:time]
 
 
-def chunk_frames(time: int, batch: int, lanes: int) -> int:
+def chunk_frames(time: int, batch: int, latent: int, lanes: int | None = None) -> int:
     """Frames per chunk, so that one chunk has about `lanes` pairs (one n' at a time)."""
+    lanes = CHUNK // (latent + 1) ** 2 if lanes is None else lanes
     return max(1, min(time, lanes // batch))
 
 

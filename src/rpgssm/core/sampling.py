@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .general import GeneralInference, matvec, time_first
+from .general import GeneralInference, time_first
+from .layout import Rows, to_rows
 from .linalg import cholesky_psd, eye_like, inverse_factor, mm, mv, spd_covariance, sym, transpose
 from .recurrence import linear_recurrence
 from .smoother import Covariance, Method, choose_driver, infer
@@ -54,12 +55,11 @@ def sample_posterior(
     """Trajectories from the exact posterior given all frames."""
     i = infer(chain, potentials, method=method, covariance=covariance, directions=1)
     r, J, C = _stationary(i) if isinstance(i, StationaryInference) else _general(i, chain)
-    time, batch, k = i.h.shape
-    noise = jax.random.normal(key, (samples, time, batch, k), i.h.dtype)
+    noise = jax.random.normal(key, (samples, *r.shape), r.dtype)
     a = r + matvec_each(C, noise)
     # z_t = a_t + J_t z_{t+1}. From the end: x_{s+1} = J (x_s + a_{T-s}), x_0 = 0, and z_{T-s} = x_s + a_{T-s}
     backwards = a[:, ::-1, None]
-    x = jax.vmap(lambda a: linear_recurrence(J[::-1, None], a[:-1], choose_driver(method)))(backwards)[:, :, 0]
+    x = jax.vmap(lambda a: linear_recurrence(J[::-1, None], a[:-1], None, choose_driver(method)))(backwards)[:, :, 0]
     z = a + jnp.concatenate([x[:, ::-1], jnp.zeros_like(a[:, :1])], 1)
     if isinstance(i, GeneralInference):
         z = z + i.prior_mean
@@ -72,11 +72,12 @@ def matvec_each(C: Float[Array, "t c k k"], eps: Float[Array, "n t b k"]) -> Flo
 
 def _stationary(i: StationaryInference):
     """Offsets r, gains J and factors C of the conditionals; the last frame's is its filtered marginal."""
-    g = i.h + i.e[:, 0]
-    last = spd_covariance(eye_like(i.Lam) + i.Lam[-1:] + i.E[-1:, 0])
+    last = spd_covariance(i.precision()[-1:], i.layout)
     cov = jnp.concatenate([i.backward_covariance(), last])
-    # Ñ = USU' is at least as well conditioned as N: a plain factor, with a plain derivative
-    return matvec(cov, g), i.backward_gain(), jnp.linalg.cholesky(cov)
+    g = i.layout.apply(cov, i.shift())
+    # (N⁻¹ + M)⁻¹ is at least as well conditioned as N: a plain factor, with a plain derivative
+    r = g if i.layout is Rows else jnp.swapaxes(g, -1, -2)
+    return r, to_rows(i.layout, i.backward_gain()), jnp.linalg.cholesky(to_rows(i.layout, cov))
 
 
 def _general(i: GeneralInference, chain):

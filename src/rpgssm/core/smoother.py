@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .general import GeneralInference, infer_general, matvec
+from .layout import Lanes, Layout, Rows, choose_layout, to_rows
 from .linalg import eye_like, mm, spd_covariance, transpose
 from .recurrence import Driver
 from .stationary import StationaryInference, infer_stationary
@@ -42,8 +43,11 @@ def shareable(chain: Chain, potentials: tuple[Potentials, ...]) -> bool:
 
 def add_up(
     chain: Chain, potentials: tuple[Potentials, ...], covariance: Covariance = "auto"
-) -> tuple[Float[Array, "t b k"], Float[Array, "l c k k"]]:
-    """Total potential of all modalities, time first. A shared precision has time and batch axes of length 1."""
+) -> tuple[Float[Array, "t ..."], Float[Array, "l ..."], Layout]:
+    """Total potential of all modalities, time first, and the layout it is in.
+
+    A shared precision has time and batch axes of length 1.
+    """
     if covariance not in ("auto", "shared", "general"):
         raise ValueError(f"covariance must be 'auto', 'shared' or 'general', not {covariance!r}")
     can_share = shareable(chain, potentials)
@@ -52,14 +56,32 @@ def add_up(
             "covariance='shared' needs precisions that are the same for all sequences: no masks, no data-dependent "
             "precision and no chain per sequence; use covariance='auto'"
         )
-    h = sum((p.masked_h() for p in potentials[1:]), potentials[0].masked_h())
+    batch, _, k = potentials[0].shape
+    h = jnp.moveaxis(_sum(p.masked_h() for p in potentials), 0, 1)
     if can_share and covariance != "general":
-        Lam = sum((p.precision.dense() for p in potentials[1:]), potentials[0].precision.dense())
-        Lam = Lam[None, None]
+        return h, _sum(p.precision.dense() for p in potentials)[None, None], Rows
+    layout = choose_layout(batch, k) if isinstance(chain, StationaryChain) else Rows
+    if layout is Rows:
+        return h, jnp.moveaxis(_sum(p.masked_precision() for p in potentials), 0, 1), Rows
+    return jnp.swapaxes(h, -1, -2), _sum(precision_in_lanes(p) for p in potentials), Lanes
+
+
+def precision_in_lanes(p: Potentials) -> Float[Array, "t k k b"]:
+    """Precision matrices frame by frame, zero where masked, without a detour over (..., k, k)."""
+    batch, time, k = p.shape
+    value = p.precision.value
+    if p.precision.shared:
+        L = jnp.broadcast_to(p.precision.dense()[None, ..., None], (time, k, k, batch))
+    elif p.precision.diagonal:
+        L = jnp.moveaxis(value, 0, -1)[..., None, :] * jnp.eye(k, dtype=value.dtype)[..., None]
     else:
-        Lam = sum((p.masked_precision() for p in potentials[1:]), potentials[0].masked_precision())
-        Lam = jnp.moveaxis(Lam, 0, 1)
-    return jnp.moveaxis(h, 0, 1), Lam
+        L = jnp.moveaxis(value, 0, -1)
+    return L if p.mask is None else jnp.where(p.mask.T[:, None, None], L, 0)
+
+
+def _sum(items):
+    first, *rest = items
+    return sum(rest, first)
 
 
 def infer(
@@ -71,10 +93,10 @@ def infer(
     directions: int = 2,
 ) -> Inference:
     """Run the messages in both directions (or, with `directions=1`, only from the past: the filter)."""
-    h, Lam = add_up(chain, as_potentials(potentials), covariance)
+    h, Lam, layout = add_up(chain, as_potentials(potentials), covariance)
     driver = choose_driver(method)
     if isinstance(chain, StationaryChain):
-        return infer_stationary(chain, h, Lam, driver, directions)
+        return infer_stationary(chain, h, Lam, driver, directions, layout)
     return infer_general(chain, h, Lam, driver, directions)
 
 
@@ -89,10 +111,10 @@ def smooth(
     """Smoothed means and covariances, log Z and, on request, the lag-one covariances Cov(z_t, z_{t+1})."""
     i = infer(chain, potentials, method=method, covariance=covariance)
     if isinstance(i, StationaryInference):
-        V = spd_covariance(i.precision())
-        mean = matvec(V, i.shift())
-        pairs = mm(i.backward_gain(), V[1:]) if cross else None  # Cov(z_t, z_{t+1}) = J_t V_{t+1}
-        return _posterior(i.log_z(mean), mean, V, pairs)
+        V = spd_covariance(i.precision(), i.layout)
+        mean = i.layout.apply(V, i.shift())
+        pairs = i.layout.mm(i.backward_gain(), V[1:]) if cross else None  # Cov(z_t, z_{t+1}) = J_t V_{t+1}
+        return _posterior(i.log_z(mean), mean, V, pairs, i.layout)
     M = i.Lam + i.E
     mean, V = i.update(i.h + i.e, M)
     pairs = None
@@ -114,13 +136,14 @@ def filter(
     """Causal means and covariances: z_t given frames 1..t. `log_z` is that of the whole sequence."""
     i = infer(chain, potentials, method=method, covariance=covariance, directions=1)
     if isinstance(i, StationaryInference):
-        V = spd_covariance(eye_like(i.Lam) + i.Lam + i.E[:, 0])
-        g, e = i.h + i.e[:, 0], i.e[:, 0]
-        mean = matvec(V, g)
+        o = i.layout
+        V = spd_covariance(i.precision(), o)
+        g, e = i.shift(), i.e_past
+        mean = o.apply(V, g)
         # each frame multiplies Z by the ratio of normalisers after and before it: ½g'Vg - ½e'V⁻e, V⁻ = (I + E)⁻¹
-        predicted = matvec(spd_covariance(eye_like(i.Lam) + i.E[:, 0]), e)
-        quadratic = jnp.sum(g * mean, (0, 2)) - jnp.sum(e * predicted, (0, 2))
-        return _posterior(0.5 * quadratic - 0.5 * i.log_determinant(), mean, V)
+        predicted = o.apply(spd_covariance(o.eye_like(i.E_past) + i.E_past, o), e)
+        quadratic = jnp.sum(o.inner(g, mean) - o.inner(e, predicted), 0)
+        return _posterior(0.5 * quadratic - 0.5 * i.log_determinant(), mean, V, None, o)
     mean, V = i.update(i.h, i.Lam)
     # ½ (h - Λm)'V(h - Λm) + h'm - ½ m'Λm at each frame, m the predicted mean
     r = i.h - matvec(i.Lam, i.m)
@@ -133,7 +156,8 @@ def _transitions(chain, like):
     return jnp.broadcast_to(jnp.moveaxis(A, 0, 1), like.shape)
 
 
-def _posterior(log_z, mean, cov, cross=None) -> Posterior:
+def _posterior(log_z, mean, cov, cross=None, layout: Layout = Rows) -> Posterior:
     """Batch first again."""
-    pairs = None if cross is None else jnp.moveaxis(cross, 1, 0)
-    return Posterior(log_z, jnp.moveaxis(mean, 1, 0), jnp.moveaxis(cov, 1, 0), pairs)
+    mean = jnp.moveaxis(mean, 1 if layout is Rows else 2, 0)
+    cov, cross = (None if x is None else jnp.moveaxis(to_rows(layout, x), 1, 0) for x in (cov, cross))
+    return Posterior(log_z, mean, cov, cross)  # pyright: ignore[reportArgumentType]

@@ -1,112 +1,116 @@
 """Inference for the stationary chain: everything relative to the marginal N(0, I), in natural parameters.
 
 The chain reversed in time is of the same kind, z_t | z_{t+1} ~ N(A'z_{t+1}, I - A'A), so the messages from the past are
-those of a filter run on the reversed kernel, past and future are treated alike (see `messages`), and both directions
-run side by side: axis d, 0 for the messages from the past and 1 for those from the future.
+those of a filter run on the reversed kernel, past and future are treated alike (see `information`), and both directions
+run side by side. Covariances shared by all sequences are computed once, in `Rows`; else once per sequence, in the
+layout that suits their size.
 """
 
-from typing import NamedTuple
-
+import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
-from .linalg import eye_like, inverse_factor, mm, sym, transpose
+from .information import Kernel, Messages, pull_back_stationary, stationary_kernel
+from .layout import Layout, Rows
+from .linalg import gram, inverse_factor, spd_inverse
 from .recurrence import Driver, linear_recurrence
 from .types import StationaryChain
-from .white import left, sandwich, white_information, white_step
-
-_EINSUM = lax.Precision.HIGHEST
 
 
-class WhiteKernels(NamedTuple):
-    """Kernels z = K z' + N(0, N) with N = UU', one per direction, in coordinates that whiten the noise."""
+class StationaryInference(eqx.Module):
+    """All messages, time first, in one of the layouts.
 
-    U: Float[Array, "d k k"]
-    U_inv: Float[Array, "d k k"]
-    R: Float[Array, "d k k"]  # U⁻¹K
-    B: Float[Array, "d k k"]  # U'K'U⁻ᵀ
-
-
-def white_kernels(chain: StationaryChain) -> WhiteKernels:
-    """The reversed kernel (A', I - A'A) and the chain's own (A, I - AA')."""
-    A, eye = chain.A, eye_like(chain.A)
-    K = jnp.stack([A.T, A])
-    N = eye - mm(K, transpose(K))
-    U_inv = inverse_factor(N)
-    U, R = mm(N, transpose(U_inv)), mm(U_inv, K)
-    return WhiteKernels(U, U_inv, R, mm(transpose(U), transpose(R)))
-
-
-class StationaryInference(NamedTuple):
-    """All messages, time first. The covariance batch axis c is 1 if all sequences share their covariances.
-
-    Λ has a time axis of length 1 if it is the same at all times.
+    Matrices are (t, c, k, k) or (t, k, k, c), vectors (t, b, k) or (t, k, b). The covariances' batch axis c is 1 if all
+    sequences share them; the first axis of Λ is 1 if it is the same at all times. Messages from the future are None if
+    they were not asked for.
     """
 
-    h: Float[Array, "t b k"]
-    Lam: Float[Array, "l c k k"]
-    e: Float[Array, "t d b k"]
-    E: Float[Array, "t d c k k"]
-    S: Float[Array, "s d c k k"]
-    logdet: Float[Array, "s d c"]
-    kernels: WhiteKernels
+    h: Float[Array, "t ..."]
+    Lam: Float[Array, "l ..."]
+    e_past: Float[Array, "t ..."]
+    E_past: Float[Array, "t ..."]
+    e_future: Float[Array, "t ..."] | None
+    E_future: Float[Array, "t ..."] | None
+    gain: Float[Array, "s ..."]  # of the messages from the past
+    logdet: Float[Array, " c"]  # Σ log|I + MN| along them
+    N_inv: Float[Array, "k k"]  # of the reversed kernel
+    layout: Layout = eqx.field(static=True)
 
-    def precision(self) -> Float[Array, "t c k k"]:
-        """Posterior precisions I + Λ + E_α + E_β: no less than the identity, always."""
-        return eye_like(self.Lam) + self.Lam + jnp.sum(self.E, 1)
+    def precision(self) -> Float[Array, "t ..."]:
+        """Posterior precisions I + Λ + E_past + E_future: no less than the identity, always."""
+        past = self.layout.eye_like(self.Lam) + self.Lam + self.E_past
+        return past if self.E_future is None else past + self.E_future
 
-    def shift(self) -> Float[Array, "t b k"]:
+    def shift(self) -> Float[Array, "t ..."]:
         """Posterior information vectors."""
-        return self.h + jnp.sum(self.e, 1)
+        past = self.h + self.e_past
+        return past if self.e_future is None else past + self.e_future
 
     def log_determinant(self) -> Float[Array, " c"]:
         """log |J_posterior| - log |J_prior| of the whole chain."""
-        return jnp.sum(self.logdet[:, 0], 0) + white_step(self.Lam[-1] + self.E[-1, 0])[1]
+        last = self.layout.eye_like(self.Lam) + self.Lam[-1:] + self.E_past[-1:]
+        return self.logdet + spd_inverse(last, 1.0, self.layout)[1][0]
 
-    def log_z(self, mean: Float[Array, "t b k"]) -> Float[Array, " b"]:
+    def log_z(self, mean: Float[Array, "t ..."]) -> Float[Array, " b"]:
         """log ∫ p(z) Π_t ψ_t(z_t) dz = ½ h'J⁻¹h + determinants, given the smoothed means μ = J⁻¹h."""
-        return 0.5 * jnp.sum(self.h * mean, (0, 2)) - 0.5 * self.log_determinant()
+        return 0.5 * jnp.sum(self.layout.inner(self.h, mean), 0) - 0.5 * self.log_determinant()
 
-    def backward_gain(self) -> Float[Array, "s c k k"]:
-        """J_t with E[z_t | z_{t+1}, frames up to t] = J_t z_{t+1} + ...: W'K = USR, see `messages`."""
-        return left(self.kernels.U[:1], left_right(self.S[:, :1], self.kernels.R[:1]))[:, 0]
+    def backward_gain(self) -> Float[Array, "s ..."]:
+        """J_t with E[z_t | z_{t+1}, frames up to t] = J_t z_{t+1} + ...: (I + NM)⁻¹K = G'."""
+        return self.layout.transpose(self.gain)
 
-    def backward_covariance(self) -> Float[Array, "s c k k"]:
-        """Cov[z_t | z_{t+1}, frames up to t] = Ñ = USU'."""
-        return sandwich(self.kernels.U[:1], self.S[:, :1])[:, 0]
-
-
-def left_right(X: Float[Array, "s d c i j"], B: Float[Array, "d j k"]) -> Float[Array, "s d c i k"]:
-    """X B, very many times one matrix per direction."""
-    return jnp.einsum("sdcij,djk->sdcik", X, B, precision=_EINSUM)
+    def backward_covariance(self) -> Float[Array, "s ..."]:
+        """Cov[z_t | z_{t+1}, frames up to t] = (N⁻¹ + M)⁻¹."""
+        M = self.Lam[:-1] + self.E_past[:-1] if self.Lam.shape[0] > 1 else self.Lam + self.E_past[:-1]
+        N_inv = self.N_inv if self.layout is Rows else self.N_inv[..., None]
+        return gram(inverse_factor(N_inv + M, 1.0, self.layout), self.layout)
 
 
 def infer_stationary(
     chain: StationaryChain,
-    h: Float[Array, "t b k"],
-    Lam: Float[Array, "l c k k"],
+    h: Float[Array, "t ..."],
+    Lam: Float[Array, "l ..."],
     driver: Driver,
     directions: int = 2,
+    layout: Layout = Rows,
 ) -> StationaryInference:
     """Messages in both directions, or only from the past."""
-    w = WhiteKernels(*(x[:directions] for x in white_kernels(chain)))
     steps = h.shape[0] - 1
-    both = lambda x: jnp.stack([x[:-1], x[:0:-1]][:directions], 1)  # noqa: E731  each direction in its own order
+    kernel, log_N = stationary_kernel(chain.A)
     constant = Lam.shape[0] == 1 and steps != 0
-    Lam_both = jnp.broadcast_to(Lam[:, None], (1, directions, *Lam.shape[1:])) if constant else both(Lam)
-    S, logdet = white_information(w.B, sandwich(transpose(w.U), Lam_both), steps, driver)  # pyright: ignore[reportGeneralTypeIssues]
-    h_white = jnp.einsum("sdbk,dkl->sdbl", both(h), w.U, precision=_EINSUM)
-    x = linear_recurrence(left(w.B, S), h_white, driver)
-    e = jnp.einsum("sdbk,dkl->sdbl", x, w.U_inv, precision=_EINSUM)
-    E = sym(sandwich(transpose(w.R), eye_like(S) - S))
-    return StationaryInference(h, Lam, in_time(e), in_time(E), S, logdet, w)
+    if layout is Rows:
+        axis, sequences = 1, Lam.shape[1]
+        kernel_both = Kernel(*(x[:directions, None] for x in kernel))
+    else:
+        axis, sequences = -1, Lam.shape[-1]
+        kernel_both = Kernel(*(_in_lanes(x[:directions], sequences) for x in kernel))
+
+    def both(x):
+        """Each direction in its own order."""
+        parts = [x[:-1], x[:0:-1]][:directions]
+        return jnp.stack(parts, 1) if layout is Rows else jnp.concatenate(parts, -1)
+
+    def split(x):
+        """In the order of time: messages from the past start, those from the future end with the empty one."""
+        past, *future = jnp.split(x, directions, axis)
+        past, *future = (x.squeeze(1) if layout is Rows else x for x in (past, *future))
+        empty = jnp.zeros_like(past, shape=(1, *past.shape[1:]))
+        return jnp.concatenate([empty, past]), jnp.concatenate([future[0][::-1], empty]) if future else None
+
+    if not constant:
+        Lam_both = both(Lam)
+    elif layout is Rows:
+        Lam_both = jnp.broadcast_to(Lam[:, None], (1, directions, *Lam.shape[1:]))
+    else:
+        Lam_both = jnp.concatenate([Lam] * directions, -1)
+    m = Messages(*pull_back_stationary(kernel_both, Lam_both, steps, driver, layout))  # pyright: ignore[reportGeneralTypeIssues]
+    e_past, e_future = split(jnp.asarray(linear_recurrence(m.G, both(h), None, driver, layout)))
+    E_past, E_future = split(m.E)
+    first = (slice(None), 0) if layout is Rows else (..., slice(sequences))
+    logdet = jnp.sum(m.logdet[first] + log_N[0], 0)
+    return StationaryInference(h, Lam, e_past, E_past, e_future, E_future, m.G[first], logdet, kernel.N_inv[0], layout)
 
 
-def in_time(x: Float[Array, "s d *rest"]) -> Float[Array, "t d *rest"]:
-    """Put messages in the order of time: the forward ones start, the backward ones end with the empty message."""
-    empty = jnp.zeros_like(x, shape=(1, *x.shape[2:]))
-    past = jnp.concatenate([empty, x[:, 0]])
-    if x.shape[1] == 1:
-        return past[:, None]
-    return jnp.stack([past, jnp.concatenate([x[::-1, 1], empty])], 1)
+def _in_lanes(x: Float[Array, "d k k"], sequences: int) -> Float[Array, "k k n"]:
+    """One matrix per direction, repeated for all sequences."""
+    return jnp.repeat(jnp.moveaxis(x, 0, -1), sequences, -1)
