@@ -8,6 +8,7 @@ call ends where something is due, at the latest after about half a second.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ class _Session:
             self._elapsed = self._restore()
             self._began = time.perf_counter()
             state = _stack(self._states) if self._many else self._states[0]
-            self._now = (state, [run.book for run in self._runs])
+            self._now = (state, self._split(state), [run.book for run in self._runs])
             self._adopt()
             try:
                 self._loop(callbacks, progress)
@@ -218,7 +219,7 @@ class _Session:
 
     def _loop(self, callbacks: Sequence[Callback], progress: bool) -> None:
         config, program = self._config, self._program
-        step = max(self._step_of(i) for i in self._running()) if self._running() else config.max_steps
+        step = max((int(self._states[i].step) for i in self._running()), default=config.max_steps)
         chunk = 4 if config.steps_per_dispatch == "auto" else config.steps_per_dispatch
         with ProgressDisplay(config.max_steps, step, progress) as display:
             if self._running():
@@ -251,9 +252,9 @@ class _Session:
 
     def _digest(self, out: Any, running: list[int], step: int, rows: Any, terms: Any, times: Any, lives: Any) -> None:
         """Take over the results of a dispatch, all at once."""
-        books = [run.book for run in self._runs]
+        states, books = self._split(out.state), [run.book for run in self._runs]
         for i in running:
-            run, state = self._runs[i], self._view(out.state, i)
+            run, state = self._runs[i], states[i]
             own = {name: column[:, i] if self._many else column for name, column in rows.items()}
             alive = bool(self._view(lives, i))
             measured = None if terms is None or not alive else {k: self._view(v, i) for k, v in terms.items()}
@@ -263,33 +264,32 @@ class _Session:
                 book = replace(book, stopped="diverged", error=error)
             books[i] = book
         self._before = [run.book.rows for run in self._runs]
-        self._now = (out.state, books)
+        self._now = (out.state, states, books)
         self._adopt()
 
     def _adopt(self) -> None:
-        self._state, books = self._now
+        self._state, self._states, books = self._now
         for run, book in zip(self._runs, books, strict=True):
             run.book = book
 
     def _report(self, running: list[int], step: int, callbacks: Sequence[Callback]) -> None:
         for i in running:
-            run, state = self._runs[i], self._view(self._state, i)
+            run, state = self._runs[i], self._states[i]
             run.write_history(self._before[i])
             if step % self._config.checkpoint_every == 0 or run.book.stopped is not None:
                 run.save(state, self._description, self._seconds())
         for i in running:
             run = self._runs[i]
             new = [run.history.row(r) for r in range(self._before[i], len(run.history))]
-            model = eqx.combine(self._view(self._state, i).params, self._static) if callbacks else None
+            model = eqx.combine(self._states[i].params, self._static) if callbacks else None
             for callback in callbacks:
                 callback(Report(step, new, run.history, model, i if self._many else None))
 
     def _finish(self) -> list[Trained]:
         results = []
         for i, run in enumerate(self._runs):
-            state = self._view(self._state, i)
-            results.append(run.result(state))
-            run.save(state, self._description, self._seconds())
+            results.append(run.result(self._states[i]))
+            run.save(self._states[i], self._description, self._seconds())
             if run.directory is not None:
                 run.history.to_csv(run.directory / TABLE)
         return results
@@ -306,8 +306,8 @@ class _Session:
     def _running(self) -> list[int]:
         return [i for i, run in enumerate(self._runs) if run.book.stopped is None]
 
-    def _step_of(self, index: int) -> int:
-        return int(self._view(self._state, index).step)
+    def _split(self, state: TrainingState) -> list[TrainingState]:
+        return list(_unstack(state, len(self._runs))) if self._many else [state]
 
     def _view(self, tree: Any, index: int) -> Any:
         """What belongs to one model."""
@@ -315,6 +315,12 @@ class _Session:
 
     def _seconds(self) -> float:
         return self._elapsed + time.perf_counter() - self._began
+
+
+@partial(jax.jit, static_argnums=1)
+def _unstack(tree: Any, number: int) -> tuple[Any, ...]:
+    """In one call, since one per array and model would be felt."""
+    return tuple(jax.tree.map(lambda x, i=i: x[i], tree) for i in range(number))
 
 
 def _stack(trees: list[Any]) -> Any:
