@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from rpgssm.evaluation import Latents, LinearReadout, calibrate, coverage, exact_smoother, misfit_variance
+from rpgssm.tasks import load_task
+
+
+def test_coverage_of_normal_errors():
+    errors = np.random.default_rng(0).standard_normal(100_000)
+    assert coverage(errors, 0.5) == pytest.approx(0.5, abs=0.01)
+    assert coverage(errors, 0.9) == pytest.approx(0.9, abs=0.01)
+    assert coverage(2 * errors, 0.9) < 0.62
+    assert coverage(np.array([0.6744, 0.6746]), 0.5) == 0.5
+
+
+def test_the_exact_posterior_is_calibrated():
+    task = load_task("linear-small", cache=False)
+    train, test = exact_smoother(task, task.train), exact_smoother(task, task.test)
+    readout = LinearReadout.fit(train.mean, task.train.targets)
+    c = calibrate(readout, test, task.test.targets)["z"]
+    assert c.error_std == pytest.approx(1, abs=0.04)
+    assert c.error_mean == pytest.approx(0, abs=0.05)
+    assert c.coverage["50%"] == pytest.approx(0.5, abs=0.03)
+    assert c.coverage["90%"] == pytest.approx(0.9, abs=0.02)
+    assert test.cov is not None
+    proud = calibrate(readout, Latents(test.mean, test.cov / 4), task.test.targets)["z"]
+    assert proud.error_std == pytest.approx(2, abs=0.08)
+    assert proud.coverage["90%"] < 0.65
+
+
+def test_misfit_is_what_the_posterior_does_not_explain():
+    """A target that is linear in z plus noise of variance 0.5 that no latent knows of."""
+    rng = np.random.default_rng(0)
+    mean = rng.standard_normal((60, 40, 2))
+    cov = np.broadcast_to(np.diag([0.2, 0.1]), (60, 40, 2, 2))
+    z = mean + rng.standard_normal(mean.shape) * np.sqrt([0.2, 0.1])
+    y = {"y": z @ np.array([[1.0], [2.0]]) + np.sqrt(0.5) * rng.standard_normal((60, 40, 1))}
+    latents = Latents(mean, cov)
+    readout = LinearReadout.fit(mean, y)
+    misfit = misfit_variance(readout, latents)
+    assert misfit["y"] == pytest.approx(0.5, rel=0.1)
+    assert calibrate(readout, latents, y)["y"].coverage["90%"] < 0.85
+    assert calibrate(readout, latents, y, misfit)["y"].coverage["90%"] == pytest.approx(0.9, abs=0.02)
+
+
+def test_without_covariances_there_is_nothing_to_calibrate():
+    z = np.random.default_rng(0).standard_normal((3, 4, 2))
+    readout = LinearReadout.fit(z, {"y": z[..., :1]})
+    with pytest.raises(ValueError, match="no covariances"):
+        calibrate(readout, Latents(z), {"y": z[..., :1]})
+    with pytest.raises(ValueError, match="no covariances"):
+        misfit_variance(readout, Latents(z))
