@@ -1,0 +1,225 @@
+"""Two-dimensional convolution of images with channels last, fast on CPU and native elsewhere.
+
+XLA's own convolution is slow on CPU, above all its gradients. There a convolution is done as one matrix product: the
+k×k neighbourhoods of all output pixels are laid side by side (`patches`), and their product with the flattened kernel
+is the output. The gradients are matrix products too, but for the transpose of `patches`, which adds neighbourhoods back
+into the image. Left to autodiff that is a sum of k² images dilated with zeros; `fold` does it phase by phase instead:
+the input pixels that have the same position modulo the stride receive shifted copies of whole arrays.
+
+Patches take k² / stride² times the memory of the image, so they are made for a few frames at a time, few enough to stay
+in the processor's cache: `map_frames` runs a network by chunks of frames and recomputes each chunk in the backward
+pass. That costs one more forward pass of arithmetic and is still faster than a trip through memory.
+
+Both methods use the same parameters and give the same outputs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .layers import variance_scaling
+
+Method = Literal["auto", "native", "patches"]
+Padding = Literal["SAME", "VALID"]
+Pair = tuple[int, int]
+
+CHUNK_BYTES = 5 * 2**19
+
+
+class Conv2d(eqx.Module):
+    """Convolution of `(frames, height, width, channels)`.
+
+    `method` is "patches" (matrix products), "native" (XLA's convolution) or "auto": patches on CPU, native elsewhere.
+    """
+
+    weight: Float[Array, "kh kw cin cout"]
+    bias: Float[Array, " cout"]
+    stride: Pair = eqx.field(static=True)
+    padding: Padding = eqx.field(static=True)
+    method: Method = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int | Pair,
+        stride: int | Pair = 1,
+        padding: Padding = "SAME",
+        *,
+        key: PRNGKeyArray,
+        method: Method = "auto",
+        gain: float = 2.0,
+        dtype=jnp.float32,
+    ):
+        kh, kw = _pair(kernel)
+        self.stride = _pair(stride)
+        if min(in_channels, out_channels, kh, kw, *self.stride) < 1:
+            raise ValueError("a convolution needs channels, kernel and stride of at least 1")
+        if padding not in ("SAME", "VALID"):
+            raise ValueError(f"padding must be 'SAME' or 'VALID', not {padding!r}")
+        if method not in ("auto", "native", "patches"):
+            raise ValueError(f"method must be 'auto', 'native' or 'patches', not {method!r}")
+        self.weight = variance_scaling(key, (kh, kw, in_channels, out_channels), gain, dtype)
+        self.bias = jnp.zeros((out_channels,), dtype)
+        self.padding = padding
+        self.method = method
+
+    def __call__(self, x: Float[Array, "n h w cin"]) -> Float[Array, "n oh ow cout"]:
+        if uses_patches(self.method):
+            kh, kw, cin, cout = self.weight.shape
+            y = patches(x, (kh, kw), self.stride, self.padding) @ self.weight.reshape(kh * kw * cin, cout)
+        else:
+            y = lax.conv_general_dilated(
+                x, self.weight, self.stride, self.padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+        return y + self.bias[None, None, None]
+
+    def out_shape(self, height: int, width: int) -> tuple[int, int, int]:
+        """Height, width and channels of the output for a frame of this size."""
+        kh, kw, _, cout = self.weight.shape
+        return (
+            _geometry(height, kh, self.stride[0], self.padding)[0],
+            _geometry(width, kw, self.stride[1], self.padding)[0],
+            cout,
+        )
+
+    def patch_bytes(self, height: int, width: int) -> int:
+        """Memory for the patches of one frame of this size."""
+        kh, kw, cin, _ = self.weight.shape
+        oh, ow, _ = self.out_shape(height, width)
+        return oh * ow * kh * kw * cin * self.weight.dtype.itemsize
+
+
+def uses_patches(method: Method) -> bool:
+    """Whether this method means patches on the device that JAX computes on by default."""
+    if method != "auto":
+        return method == "patches"
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if device is None:
+        return jax.default_backend() == "cpu"
+    return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def map_frames(
+    network: Callable[[Float[Array, "n *frame"]], Float[Array, "n *out"]],
+    frames: Float[Array, "total *frame"],
+    bytes_per_frame: int,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Float[Array, "total *out"]:
+    """`network(frames)`, computed by chunks of frames which need about `chunk_bytes` of working memory each.
+
+    The network must treat every frame alike and apart from the others. Nothing but the frames is kept for the backward
+    pass, in which the network is run once more.
+    """
+    total = frames.shape[0]
+    size, pad = _chunks(total, max(1, chunk_bytes // max(1, bytes_per_frame)))
+    if size >= total:
+        return network(frames)
+    padded = jnp.concatenate([frames, frames[:pad]]) if pad else frames
+    # within a loop nothing can merge the two forward passes again, so they need not be kept apart (prevent_cse)
+    chunk = jax.checkpoint(lambda x: network(x), prevent_cse=False)
+    out = lax.map(chunk, padded.reshape(-1, size, *frames.shape[1:]))
+    return out.reshape(-1, *out.shape[2:])[:total]
+
+
+def _chunks(total: int, target: int) -> tuple[int, int]:
+    """A chunk size of at most `target`, and how many frames must be added to make whole chunks.
+
+    A divisor of `total` is taken if there is one not much below the target, so that nothing need be added.
+    """
+    if total <= target:
+        return total, 0
+    for size in range(target, (target + 1) // 2 - 1, -1):
+        if total % size == 0:
+            return size, 0
+    count = -(-total // target)
+    size = -(-total // count)
+    return size, size * -(-total // size) - total
+
+
+def patches(x: Float[Array, "n h w c"], kernel: Pair, stride: Pair, padding: Padding) -> Float[Array, "n oh ow patch"]:
+    """The neighbourhood of each output pixel as one vector, ordered like a flattened kernel (kh, kw, c)."""
+    return _patches(x, kernel, stride, padding)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _differentiable_patches(x, kernel, stride, padding):
+    n, h, w, c = x.shape
+    (kh, kw), (sh, sw) = kernel, stride
+    oh, rows = _geometry(h, kh, sh, padding)
+    ow, columns = _geometry(w, kw, sw, padding)
+    x = jnp.pad(x, ((0, 0), rows, columns, (0, 0)))
+    return jnp.concatenate(
+        [
+            lax.slice(x, (0, i, j, 0), (n, i + sh * (oh - 1) + 1, j + sw * (ow - 1) + 1, c), (1, sh, sw, 1))
+            for i in range(kh)
+            for j in range(kw)
+        ],
+        axis=-1,
+    )
+
+
+def _patches_forward(x, kernel, stride, padding):
+    return _patches(x, kernel, stride, padding), jnp.zeros((0, *x.shape[1:]), x.dtype)  # only its shape is wanted
+
+
+def _patches_backward(kernel, stride, padding, like, cotangent):
+    return (fold(cotangent, like.shape[1:], kernel, stride, padding),)
+
+
+_differentiable_patches.defvjp(_patches_forward, _patches_backward)
+# outside of a user's own jit these many small operations would be compiled one by one
+_patches = jax.jit(_differentiable_patches, static_argnums=(1, 2, 3))
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def fold(
+    p: Float[Array, "n oh ow patch"], frame: tuple[int, int, int], kernel: Pair, stride: Pair, padding: Padding
+) -> Float[Array, "n h w c"]:
+    """The transpose of `patches`: every element is added to the pixel of the frame that it was taken from.
+
+    Element i of the patch at output row o came from row s·o + i of the padded frame. With i = s·q + a that is row o + q
+    of phase a, the rows whose index is a modulo s.
+    """
+    n, oh, ow, _ = p.shape
+    h, w, c = frame
+    (kh, kw), (sh, sw) = kernel, stride
+    top = _geometry(h, kh, sh, padding)[1][0]
+    left = _geometry(w, kw, sw, padding)[1][0]
+    mh, mw = -(-kh // sh), -(-kw // sw)
+    p = p.reshape(n, oh, ow, kh, kw, c)
+
+    def phase(a, b):
+        total = jnp.zeros((n, oh + mh - 1, ow + mw - 1, c), p.dtype)
+        for q, i in enumerate(range(a, kh, sh)):
+            for r, j in enumerate(range(b, kw, sw)):
+                total += jnp.pad(p[:, :, :, i, j], ((0, 0), (q, mh - 1 - q), (r, mw - 1 - r), (0, 0)))
+        return total
+
+    # (n, row, phase of row, column, phase of column, c), flattened to the padded frame
+    full = jnp.stack([jnp.stack([phase(a, b) for b in range(sw)], 3) for a in range(sh)], 2)
+    full = full.reshape(n, (oh + mh - 1) * sh, (ow + mw - 1) * sw, c)
+    below, right = top + h - full.shape[1], left + w - full.shape[2]
+    full = jnp.pad(full, ((0, 0), (0, max(0, below)), (0, max(0, right)), (0, 0)))
+    return full[:, top : top + h, left : left + w]
+
+
+def _geometry(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, Pair]:
+    """Output size along one axis, and the zeros to add before and behind."""
+    if padding == "VALID":
+        if size < kernel:
+            raise ValueError(f"a kernel of {kernel} does not fit into {size} pixels; use padding='SAME'")
+        return (size - kernel) // stride + 1, (0, 0)
+    out = -(-size // stride)
+    missing = max((out - 1) * stride + kernel - size, 0)
+    return out, (missing // 2, missing - missing // 2)
+
+
+def _pair(x: int | Pair) -> Pair:
+    return (x, x) if isinstance(x, int) else x

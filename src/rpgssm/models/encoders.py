@@ -1,0 +1,276 @@
+"""Encoders: from a batch of frames to one feature vector per frame, from which a head makes potentials.
+
+| name        | class           | features                                                                            |
+|-------------|-----------------|-------------------------------------------------------------------------------------|
+| "linear"    | `LinearEncoder` | the frame itself, so that h is affine in the frame                                  |
+| "mlp"       | `MLPEncoder`    | dense layers                                                                        |
+| "cnn"       | `CNNEncoder`    | light: strided convolutions of 16, 32, 32 channels and a dense layer; for CPU       |
+| "cnn-paper" | `CNNEncoder`    | 32, 64, 32 channels, 3×3, strides 1, 2, 2                                           |
+| a callable  | `UserEncoder`   | whatever the user's module or function gives, written for one frame or for a batch  |
+
+Every encoder first standardises the frames by fixed numbers, and computes in the dtype of its parameters.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from .convolution import Conv2d, Method, map_frames, uses_patches
+from .layers import MLP, Activation, Standardise, parameter_dtype
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Maps frames to features of size `out_dim`, each frame apart from the others."""
+
+    @property
+    def out_dim(self) -> int: ...
+
+    def __call__(self, frames: Shaped[Array, "n *frame"], /) -> Float[Array, "n f"]: ...
+
+
+class LinearEncoder(eqx.Module):
+    """The standardised frame as one vector. The head is affine, and so then is h as a function of the frame."""
+
+    standardise: Standardise
+    out_dim: int = eqx.field(static=True)
+
+    def __init__(self, frame_shape: tuple[int, ...], *, shift: Any = 0.0, scale: Any = 1.0, dtype=jnp.float32):
+        self.standardise = Standardise(frame_shape, shift, scale, dtype)
+        self.out_dim = prod(frame_shape)
+
+    def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
+        return _standard(self.standardise, frames).reshape(-1, self.out_dim)
+
+
+class MLPEncoder(eqx.Module):
+    """`depth` dense layers of `width` units, each followed by the activation."""
+
+    standardise: Standardise
+    layers: MLP
+    out_dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        frame_shape: tuple[int, ...],
+        width: int = 64,
+        depth: int = 2,
+        activation: Activation = jax.nn.relu,
+        *,
+        key: PRNGKeyArray,
+        shift: Any = 0.0,
+        scale: Any = 1.0,
+        dtype=jnp.float32,
+    ):
+        if depth < 1:
+            raise ValueError("an MLP encoder needs depth 1 or more; use 'linear' for none")
+        self.standardise = Standardise(frame_shape, shift, scale, dtype)
+        self.layers = MLP((prod(frame_shape), *[width] * depth), key=key, activation=activation, dtype=dtype)
+        self.out_dim = width
+
+    def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
+        x = _standard(self.standardise, frames)
+        return self.layers(x.reshape(x.shape[0], -1))
+
+
+class CNNEncoder(eqx.Module):
+    """Convolutions, then optionally a dense layer. Frames are (height, width) or (height, width, channels).
+
+    On CPU the frames go through the network by chunks (`map_frames`), which is faster and keeps memory small.
+    """
+
+    standardise: Standardise
+    convolutions: tuple[Conv2d, ...]
+    dense: MLP | None
+    frame_shape: tuple[int, ...] = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+    out_dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        frame_shape: tuple[int, ...],
+        channels: tuple[int, ...] = (16, 32, 32),
+        kernels: tuple[int, ...] = (5, 3, 3),
+        strides: tuple[int, ...] = (2, 2, 2),
+        dense: int | None = 64,
+        activation: Activation = jax.nn.relu,
+        *,
+        key: PRNGKeyArray,
+        shift: Any = 0.0,
+        scale: Any = 1.0,
+        method: Method = "auto",
+        dtype=jnp.float32,
+    ):
+        if not len(channels) == len(kernels) == len(strides) >= 1:
+            raise ValueError("channels, kernels and strides must have one entry per layer, and there must be a layer")
+        h, w, c = image_shape(frame_shape)
+        *keys, last = jax.random.split(key, len(channels) + 1)
+        layers = []
+        for out, kernel, stride, k in zip(channels, kernels, strides, keys, strict=True):
+            layers.append(Conv2d(c, out, kernel, stride, key=k, method=method, dtype=dtype))
+            h, w, c = layers[-1].out_shape(h, w)
+        self.standardise = Standardise(frame_shape, shift, scale, dtype)
+        self.convolutions = tuple(layers)
+        self.dense = None if dense is None else MLP((h * w * c, dense), key=last, activation=activation, dtype=dtype)
+        self.frame_shape = tuple(frame_shape)
+        self.activation = activation
+        self.out_dim = h * w * c if dense is None else dense
+
+    @classmethod
+    def paper(cls, frame_shape: tuple[int, ...], **kwargs) -> "CNNEncoder":
+        """Three layers of 32, 64 and 32 channels, 3×3, strides 1, 2, 2, ReLU, and no dense layer."""
+        return cls(frame_shape, (32, 64, 32), (3, 3, 3), (1, 2, 2), None, **kwargs)
+
+    @classmethod
+    def light(cls, frame_shape: tuple[int, ...], **kwargs) -> "CNNEncoder":
+        """About a twentieth of the cost of `paper`. Large frames get more layers, until 8×8 pixels are left."""
+        layers, side = 3, -(-max(image_shape(frame_shape)[:2]) // 8)
+        while side > 8:
+            layers, side = layers + 1, -(-side // 2)
+        return cls(frame_shape, (16, *[32] * (layers - 1)), (5, *[3] * (layers - 1)), (2,) * layers, **kwargs)
+
+    def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
+        if not uses_patches(self.convolutions[0].method):
+            return self._network(frames)
+        h, w, _ = image_shape(self.frame_shape)
+        largest = 0
+        for layer in self.convolutions:
+            largest = max(largest, layer.patch_bytes(h, w))
+            h, w, _ = layer.out_shape(h, w)
+        return map_frames(self._network, frames, largest)
+
+    def _network(self, frames):
+        x = _standard(self.standardise, frames).reshape(-1, *image_shape(self.frame_shape))
+        for layer in self.convolutions:
+            x = self.activation(layer(x))
+        x = x.reshape(x.shape[0], -1)
+        return x if self.dense is None else self.dense(x)
+
+
+class Function(eqx.Module):
+    """A function without parameters, as a pytree without leaves."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, x):
+        return self.function(x)
+
+
+class UserEncoder(eqx.Module):
+    """A user's Equinox module or function as an encoder.
+
+    It takes one frame and returns a vector, or takes a batch `(n, *frame)` and returns `(n, f)`; which of them is found
+    out by trying, unless `batched` says it.
+    """
+
+    standardise: Standardise
+    module: Callable
+    batched: bool = eqx.field(static=True)
+    out_dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        module: Callable,
+        frame_shape: tuple[int, ...],
+        *,
+        batched: bool | None = None,
+        shift: Any = 0.0,
+        scale: Any = 1.0,
+        dtype=None,
+    ):
+        dtype = parameter_dtype(module) if dtype is None else dtype
+        self.standardise = Standardise(frame_shape, shift, scale, dtype)
+        self.module = Function(module) if jax.tree.structure(module) == jax.tree.structure(0) else module
+        self.batched, self.out_dim = _calling_convention(module, tuple(frame_shape), batched, dtype)
+
+    def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
+        x = _standard(self.standardise, frames)
+        return self.module(x) if self.batched else jax.vmap(self.module)(x)
+
+
+def make_encoder(
+    spec: Any,
+    frame_shape: tuple[int, ...],
+    *,
+    key: PRNGKeyArray,
+    shift: Any = 0.0,
+    scale: Any = 1.0,
+    dtype=jnp.float32,
+) -> Any:
+    """The encoder that `spec` names: "linear", "mlp", "cnn", "cnn-paper", or a module or function of the user's.
+
+    Frames are standardised to `(frame - shift) / scale` first; `standardisation` computes both from data. One of this
+    module's own encoders, given as an object, is returned as it is.
+    """
+    given = {"shift": shift, "scale": scale, "dtype": dtype}
+    match spec:
+        case "linear":
+            return LinearEncoder(frame_shape, **given)
+        case "mlp":
+            return MLPEncoder(frame_shape, key=key, **given)
+        case "cnn":
+            return CNNEncoder.light(frame_shape, key=key, **given)
+        case "cnn-paper":
+            return CNNEncoder.paper(frame_shape, key=key, **given)
+    if isinstance(spec, LinearEncoder | MLPEncoder | CNNEncoder | UserEncoder):
+        return spec
+    if callable(spec) and not isinstance(spec, type):
+        return UserEncoder(spec, frame_shape, shift=shift, scale=scale)
+    raise ValueError(
+        f"encoder must be 'linear', 'mlp', 'cnn', 'cnn-paper', or a module or function from a frame to a vector; "
+        f"got {spec!r}"
+    )
+
+
+def _standard(standardise: Standardise, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n *frame"]:
+    return standardise(frames.astype(standardise.shift.dtype))
+
+
+def image_shape(frame_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(frame_shape) not in (2, 3):
+        raise ValueError(
+            f"a convolutional network needs frames of (height, width) or (height, width, channels), not of shape "
+            f"{tuple(frame_shape)}; use the encoder 'mlp' or 'linear' for vectors"
+        )
+    h, w, *channels = frame_shape
+    return h, w, channels[0] if channels else 1
+
+
+def _calling_convention(module, frame_shape, batched, dtype) -> tuple[bool, int]:
+    """Whether the module takes a batch, and how long its vectors are."""
+    single, why_not_single = _try_shape(module, frame_shape, dtype)
+    batch, why_not_batch = _try_shape(module, (3, *frame_shape), dtype)
+    takes_single = batched is not True and single is not None and len(single) == 1
+    takes_batch = batched is not False and batch is not None and len(batch) == 2 and batch[0] == 3
+    if takes_single and takes_batch and batch[1:] != single:
+        raise ValueError(
+            f"the encoder takes one frame of shape {frame_shape} (and returns {single}) as well as a batch of three "
+            f"(and returns {batch}); say which it is meant for: UserEncoder(module, frame_shape, batched=False or True)"
+        )
+    if takes_single:
+        return False, single[0]
+    if takes_batch:
+        return True, batch[1]
+    raise ValueError(
+        f"the encoder must map one frame of shape {frame_shape} to a vector, or a batch of them to one vector per "
+        f"frame. For one frame it {why_not_single}; for a batch of shape {(3, *frame_shape)} it {why_not_batch}. "
+        "Return an array with one axis (for one frame) or two (for a batch); flatten the rest"
+    )
+
+
+def _try_shape(module, shape, dtype) -> tuple[tuple[int, ...] | None, str]:
+    """The shape of what the module returns for such an input, or None, and the outcome in words."""
+    try:
+        out = eqx.filter_eval_shape(module, jax.ShapeDtypeStruct(shape, dtype))
+    except Exception as error:
+        return None, f"raised {type(error).__name__} ({str(error).splitlines()[0] if str(error) else 'no message'})"
+    if not isinstance(out, jax.ShapeDtypeStruct):
+        return None, f"returned {type(out).__name__}, not one array"
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        return None, f"returned an array of {out.dtype}, not of floating point numbers"
+    return out.shape, f"returned an array of shape {out.shape}"
