@@ -7,6 +7,7 @@ from PIL import Image
 
 from rpgssm.evaluation import collect, evaluate, linear_ceiling
 from rpgssm.tasks import background_variants, load_task
+from rpgssm.tasks.drawing import resized_bar
 
 
 @dataclass
@@ -98,16 +99,18 @@ def test_json_table_and_figures(linear, tmp_path):
         assert (np.ptp(picture, axis=-1) > 60).mean() > 1e-3
 
 
-class Brightness:
-    """A model for images without uncertainty: where the bright pixels are, and how bright all is (the background)."""
+class Template:
+    """A model for images without uncertainty: the arm whose pixels are all bright, and the frame's brightness."""
+
+    def __init__(self):
+        self.angles = np.linspace(-np.pi, np.pi, 120, endpoint=False)
+        arms = resized_bar(self.angles).reshape(120, -1)
+        self.arms = arms / (arms**2).sum(1, keepdims=True)
 
     def smooth(self, x):
-        x = x[..., 0].astype(np.float64)
-        grid = np.arange(x.shape[-1]) - 11.5
-        bright = x > 250
-        count = np.maximum(bright.sum((2, 3)), 1)
-        columns, rows = (bright * grid).sum((2, 3)) / count, (bright * grid[:, None]).sum((2, 3)) / count
-        return Marginals(np.stack([columns, rows, x.mean((2, 3))], -1), None)
+        x = x.reshape(*x.shape[:2], -1) / 255
+        angle = self.angles[(x**6 @ self.arms.T).argmax(-1)]  # the power leaves only what is nearly white
+        return Marginals(np.stack([np.sin(angle), np.cos(angle), x.mean(-1)], -1), None)
 
     filter = smooth
 
@@ -119,13 +122,13 @@ def test_a_model_without_covariances_on_images_with_backgrounds():
     sizes = {"n_train": 12, "n_validation": 1, "n_test": 8}
     task = load_task("cifar10-pendulum", background="procedural", **sizes, cache=False)
     variants = background_variants("cifar10-pendulum", background="procedural", n=4)
-    evaluation = evaluate(Brightness(), task, variants=variants, batch=5)
+    evaluation = evaluate(Template(), task, variants=variants, batch=5)
     s = evaluation.scores
-    assert s["linear"]["sin_angle"] > 0.9
+    assert s["linear"]["sin_angle"] > 0.7
     assert s["linear"]["mean"] == pytest.approx((s["linear"]["sin_angle"] + s["linear"]["velocity"]) / 2)
     assert "calibration" not in s
     assert s["robustness"]["variants"] == 5
-    assert s["robustness"]["targets"]["sin_angle"] < 0.1 < s["robustness"]["latents"]
+    assert s["robustness"]["targets"]["sin_angle"] < 0.25 < s["robustness"]["latents"]
     assert s["ceiling"]["velocity"] > 0.99
     assert "spread over 5 backgrounds" in evaluation.table()
     assert s["task"]["background"] == "procedural"

@@ -38,18 +38,18 @@ _ENTRIES = (
     Entry("pendulum-vector", "sine and cosine of a pendulum's angle, with noise: for quick work", pendulum),
     Entry("pendulum", "24×24 images of a pendulum, with noise", pendulum),
     Entry("pendulum-64", "the same with only its first 64 training sequences", pendulum, (64, 100, 100)),
-    Entry("cifar10-pendulum", "a pendulum before a new CIFAR-10 image in each frame", pendulum, background=CIFAR10),
+    Entry("cifar10-pendulum", "a pendulum before a new image in each frame (CIFAR-10)", pendulum, background=CIFAR10),
     Entry("double-pendulum", "50×50 images of recorded double pendulums", double_pendulum, (376, 100, 100), None, True),
     Entry(
         "cifar10-double-pendulum",
-        "double pendulums before a new CIFAR-10 image in each frame",
+        "double pendulums before a new image in each frame (CIFAR-10)",
         double_pendulum,
         (376, 100, 100),
         CIFAR10,
         True,
     ),
     Entry("tracking", "64×64 colour video of a rat in a box", tracking),
-    Entry("davis-tracking", "the rat over pieces of DAVIS clips", tracking, background=DAVIS),
+    Entry("davis-tracking", "the rat over pieces of video clips (DAVIS)", tracking, background=DAVIS),
 )
 TASKS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 

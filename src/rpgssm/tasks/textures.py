@@ -5,15 +5,17 @@ from jaxtyping import Float, UInt8
 
 from .resize import quantise, resize_weights
 
-_GRIDS = {3: 0.16, 8: 0.14}  # nodes per side of a random grid: standard deviation of its part
+_GRIDS = {3: 0.22, 8: 0.18}  # nodes per side of a random grid: standard deviation of its part
+_COLOUR = 0.4  # how much of it differs between colours
 _WAVES = 16
 _CHUNK = 2048
 
 
 def still_textures(n: int, size: int, rng: np.random.Generator) -> Float[np.ndarray, "n size size 3"]:
     """Coloured random images in [0, 1]: coarse random grids, smoothly interpolated and added up."""
-    noise = rng.standard_normal((n, 1 + sum(g * g for g in _GRIDS), 3), np.float32)
-    colour = np.float32(0.45) + np.float32(0.12) * noise[:, :1, None]
+    noise = rng.standard_normal((n, 1 + sum(g * g for g in _GRIDS), 4), np.float32)
+    noise = np.float32(np.sqrt(1 - _COLOUR**2)) * noise[..., :1] + np.float32(_COLOUR) * noise[..., 1:]
+    colour = np.float32(0.47) + np.float32(0.14) * noise[:, :1, None]
     images = np.empty((n, size, size, 3), np.float32)
     for start in range(0, n, _CHUNK):
         part = slice(start, min(start + _CHUNK, n))
