@@ -6,8 +6,8 @@ decoder: the model is trained by maximum likelihood through a free energy that o
 
 Importing this package is cheap and changes no global state. Subpackages are imported when first touched:
 
->>> import rpgssm
->>> rpgssm.core  # imports JAX now, not before
+>>> from rpgssm import RPGSSM  # imports JAX now, not before
+>>> latents = RPGSSM(latent_dim=8).fit_transform(videos)
 """
 
 import importlib
@@ -15,19 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import core as core
+    from . import data as data
+    from . import evaluation as evaluation
+    from . import models as models
+    from . import tasks as tasks
+    from . import training as training
+    from .estimator import RPGSSM as RPGSSM
 
 __version__ = "0.1.0"
 
-_SUBPACKAGES = ("core",)
+_SUBPACKAGES = ("core", "data", "evaluation", "models", "tasks", "training")
+_NAMES = {"RPGSSM": "estimator"}
 
-__all__ = ["__version__", "core"]
+__all__ = ["RPGSSM", "__version__", "core", "data", "evaluation", "models", "tasks", "training"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBPACKAGES})
+    return sorted({*globals(), *_SUBPACKAGES, *_NAMES})

@@ -6,37 +6,72 @@ is imported only once the arguments have been understood, so that `rpgssm --help
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
 from rpgssm import __version__
-from rpgssm.bench.config import BenchCoreConfig
+from rpgssm.bench.config import Bench, BenchCoreConfig, BenchTrainConfig
+from rpgssm.commands import config as c
 
 _DESCRIPTION = """Learn latent dynamics from time series and video without reconstructing the observations (RP-GSSM).
 `rpgssm COMMAND --help` explains a command; `rpgssm --version` prints the version."""
 
-# tyro makes subcommands of a union only: the suppressed None stands in for the second member.
-_Nothing = Annotated[None, tyro.conf.Suppress]
+
+def _named(kind: type, name: str):
+    return Annotated[kind, tyro.conf.subcommand(name)]
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Measure how fast the library is on this machine."""
+_Command = (
+    _named(c.Demo, "demo")
+    | _named(c.Fit, "fit")
+    | _named(c.Transform, "transform")
+    | _named(c.ForecastCommand, "forecast")
+    | _named(c.Info, "info")
+    | _named(c.Tasks, "tasks")
+    | _named(c.Evaluate, "evaluate")
+    | _named(Bench, "bench")
+)
 
-    suite: Annotated[BenchCoreConfig, tyro.conf.subcommand("core", prefix_name=False)] | _Nothing
 
-
-_Command = Annotated[Bench, tyro.conf.subcommand("bench")] | _Nothing
-
-
-def _run(command: Bench | None) -> None:
+def _run(command: object) -> None:
     match command:
         case Bench(suite=BenchCoreConfig() as config):
             from rpgssm.bench.core import run
 
             run(config)
+        case Bench(suite=BenchTrainConfig() as config):
+            from rpgssm.bench.train import run
+
+            run(config)
+        case c.Demo():
+            from rpgssm.commands.demo import demo
+
+            demo(command)
+        case c.Fit():
+            from rpgssm.commands.models import fit
+
+            fit(command)
+        case c.Transform():
+            from rpgssm.commands.models import transform
+
+            transform(command)
+        case c.ForecastCommand():
+            from rpgssm.commands.models import forecast
+
+            forecast(command)
+        case c.Info():
+            from rpgssm.commands.models import info
+
+            info(command)
+        case c.Tasks():
+            from rpgssm.commands.tasks import tasks
+
+            tasks(command)
+        case c.Evaluate():
+            from rpgssm.commands.tasks import evaluate
+
+            evaluate(command)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -46,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"rpgssm {__version__}")
         return
     command = tyro.cli(
-        _Command,
+        _Command,  # pyright: ignore[reportArgumentType]
         prog="rpgssm",
         description=_DESCRIPTION,
         args=arguments or ["--help"],
@@ -54,10 +89,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     try:
         _run(command)
-    except (ValueError, FileNotFoundError) as error:
-        # Raised as such, these two are how the library says that its input was wrong: the message is for the user,
-        # the traceback is not. Anything else, their subclasses included, is a defect and keeps its traceback.
-        if type(error) not in (ValueError, FileNotFoundError):
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        # Raised as such, these are how the library says that its input was wrong, or that an optional package is
+        # missing: the message is for the user, the traceback is not. Anything else, their subclasses included, is a
+        # defect and keeps its traceback.
+        if type(error) not in (ValueError, FileNotFoundError, ImportError):
             raise
         print(f"rpgssm: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

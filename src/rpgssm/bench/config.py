@@ -5,6 +5,9 @@ Kept apart from the benchmarks so that the command line can show its help withou
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 
 @dataclass(frozen=True)
@@ -22,3 +25,27 @@ class BenchCoreConfig:
 
     repeats: int = 30
     """Timed repetitions per case."""
+
+
+@dataclass(frozen=True)
+class BenchTrainConfig:
+    """Time one training step on images against forward and backward pass of its encoder alone."""
+
+    output: Path | None = None
+    """Also write the results to this JSON file."""
+
+    encoders: tuple[str, ...] = ("cnn", "cnn-paper")
+    """Encoders to time."""
+
+    repeats: int = 10
+    """Timed repetitions."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure how fast the library is on this machine."""
+
+    suite: (
+        Annotated[BenchCoreConfig, tyro.conf.subcommand("core", prefix_name=False)]
+        | Annotated[BenchTrainConfig, tyro.conf.subcommand("train", prefix_name=False)]
+    )

@@ -1,8 +1,9 @@
 """Fair timing: every contestant in a process of its own, all of them taking turns.
 
-A round calls each contestant once, in an order that rotates, so that whatever else the machine is doing hits all alike.
-While one runs the others sleep. Separate processes keep memory and compilation apart, and one that hangs (this does
-happen: see `contestants.Specification.environment`) is stopped without taking the others with it.
+A round gives each contestant a turn of a fraction of a second, in an order that rotates, so that whatever else the
+machine is doing hits all alike. What counts of a turn is the median time of a call (`contestants.turn`). While one runs
+the others sleep. Separate processes keep memory and compilation apart, and one that hangs (this does happen: see
+`contestants.Specification.environment`) is stopped without taking the others with it.
 
 Reported of each contestant: the time to trace and compile; the median and the minimum of the run times; the temporary
 and output memory that XLA plans for the compiled program; and the peak resident memory of the process above what it
@@ -78,7 +79,7 @@ class Contestant:
         self._try(lambda: self.facts.update(self._answer("ready")))
 
     def run(self) -> None:
-        """One timed call."""
+        """One turn."""
 
         def once() -> None:
             assert self._process.stdin is not None

@@ -138,4 +138,3 @@ def _online(model: RPGSSMModel, state: Any, batch: Sequences, control: Any):
     _, out = core.online_step(chain, before, h, Lam)
     after = core.OnlineState(out.mean, out.cov, out.log_z, before.time)
     return after, out
-

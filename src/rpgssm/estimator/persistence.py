@@ -34,7 +34,7 @@ def write(directory: Path, config: Mapping[str, Any], trees: Mapping[str, Any], 
         arrays |= to_arrays(eqx.filter(tree, eqx.is_array), name)
     arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
     text = json.dumps({"format": FORMAT, "rpgssm": __version__, **config}, indent=2) + "\n"
-    # each file complete or absent: written beside its place, then moved there; the settings, which make it a model, last
+    # each file complete or absent: written beside its place, then moved; the settings, which make it a model, last
     save_file(arrays, directory / (WEIGHTS + ".part"))
     (directory / (WEIGHTS + ".part")).replace(directory / WEIGHTS)
     for name, content in ((CARD, card), (CONFIG, text)):
@@ -55,8 +55,8 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not the settings of a model saved by this library")
     if config["format"] > FORMAT:
         raise ValueError(
-            f"{directory} was saved by rpgssm {config.get('rpgssm')}, in a format that this version ({__version__}) does "
-            "not know: install a newer rpgssm"
+            f"{directory} was saved by rpgssm {config.get('rpgssm')}, in a format that this version ({__version__}) "
+            "does not know: install a newer rpgssm"
         )
     return config
 

@@ -51,11 +51,11 @@ class RPGSSM(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     latent_dim : number of latent dimensions K.
-    encoder : "auto" (a CNN for images, an MLP for vectors), "linear", "mlp", "cnn", "cnn-paper", or an Equinox module or
-        JAX function from a frame (or a batch of frames) to a vector. For several modalities a mapping by name.
+    encoder : "auto" (a CNN for images, an MLP for vectors), "linear", "mlp", "cnn", "cnn-paper", or an Equinox module
+        or JAX function from a frame (or a batch of frames) to a vector. For several modalities a mapping by name.
     precision : "diagonal" or "cholesky" (full) precision of the recognition potentials.
-    data_dependent : whether the precision is a function of the frame, or one constant. Costs more time, and can say of a
-        frame that it shows nothing.
+    data_dependent : whether the precision is a function of the frame, or one constant. Costs more time, and can say of
+        a frame that it shows nothing.
     prior : "auto" (controlled if there are controls, else stationary), "stationary", "free", "controlled", "network".
     initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
     initial_precision : where the precisions start.
@@ -315,9 +315,7 @@ class RPGSSM(TransformerMixin, BaseEstimator):
             chosen = np.arange(start, min(start + size, len(data)))
             ahead = None if future is None else future[chosen]
             out = jax.device_get(
-                inference.predict(
-                    self.model_, data.take(chosen), ahead, steps, samples, jax.random.fold_in(key, start)
-                )
+                inference.predict(self.model_, data.take(chosen), ahead, steps, samples, jax.random.fold_in(key, start))
             )
             cov = np.broadcast_to(out.cov, (len(chosen), *out.cov.shape[1:]))
             parts.append((out.mean, cov, None if out.samples is None else np.swapaxes(out.samples, 0, 1)))
@@ -447,7 +445,7 @@ class RPGSSM(TransformerMixin, BaseEstimator):
         lines = [
             f"RP-GSSM with {self.latent_dim} latent dimensions, {kind} prior, {form} precision",
             *(
-                f"  {name}: frames {'×'.join(map(str, shape))}, encoder {type(self.model_.recognition[name].encoder).__name__}"
+                f"  {name}: frames {'×'.join(map(str, shape))}, {type(self.model_.recognition[name].encoder).__name__}"
                 for name, shape in sorted(self._data_info.frame_shapes.items())
             ),
             f"  {sum(x.size for x in leaves):,} parameters",
@@ -468,7 +466,11 @@ class RPGSSM(TransformerMixin, BaseEstimator):
         self._check_fitted()
         directory = Path(directory)
         params = self.get_params(deep=False)
-        own = [name for name, shape in self._data_info.frame_shapes.items() if not isinstance(self._encoder(name, shape), str)]
+        own = [
+            name
+            for name, shape in self._data_info.frame_shapes.items()
+            if not isinstance(self._encoder(name, shape), str)
+        ]
         if own:
             params["encoder"] = "custom"
         elif isinstance(params["encoder"], Mapping):
@@ -538,7 +540,8 @@ class RPGSSM(TransformerMixin, BaseEstimator):
 
     def _card(self, own: list[str]) -> str:
         shapes = "\n".join(
-            f"| `{name}` | {'×'.join(map(str, shape))} |" for name, shape in sorted(self._data_info.frame_shapes.items())
+            f"| `{name}` | {'×'.join(map(str, shape))} |"
+            for name, shape in sorted(self._data_info.frame_shapes.items())
         )
         argument = ", encoder=your_module" if own else ""
         return (
@@ -572,9 +575,13 @@ class RPGSSM(TransformerMixin, BaseEstimator):
         shapes = self._data_info.frame_shapes
         given = frame if isinstance(frame, Mapping) else {next(iter(shapes)): frame}
         if len(shapes) > 1 and not isinstance(frame, Mapping) and frame is not None:
-            raise ValueError(f"pass a mapping with the modalities {', '.join(sorted(shapes))}, None where one is missing")
+            raise ValueError(
+                f"pass a mapping with the modalities {', '.join(sorted(shapes))}, None where one is missing"
+            )
         if unknown := set(given) - set(shapes):
-            raise ValueError(f"the frame has the modality {sorted(unknown)[0]!r}; the model knows {', '.join(sorted(shapes))}")
+            raise ValueError(
+                f"the frame has the modality {sorted(unknown)[0]!r}; the model knows {', '.join(sorted(shapes))}"
+            )
         modalities = {}
         for name, shape in shapes.items():
             value = given.get(name)

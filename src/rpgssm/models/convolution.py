@@ -4,7 +4,8 @@ XLA's own convolution is slow on CPU, above all its gradients. There a convoluti
 k×k neighbourhoods of all output pixels are laid side by side (`patches`), and their product with the flattened kernel
 is the output. The gradients are matrix products too, but for the transpose of `patches`, which adds neighbourhoods back
 into the image. Left to autodiff that is a sum of k² images dilated with zeros; `fold` does it phase by phase instead:
-the input pixels that have the same position modulo the stride receive shifted copies of whole arrays.
+the input pixels that have the same position modulo the stride receive shifted copies of whole arrays. Both go over rows
+and columns one after the other, which takes 2k slices instead of k².
 
 Patches take k² / stride² times the memory of the image, so they are made for a few frames at a time, few enough to stay
 in the processor's cache: `map_frames` runs a network by chunks of frames and recomputes each chunk in the backward
@@ -73,7 +74,8 @@ class Conv2d(eqx.Module):
     def __call__(self, x: Float[Array, "n h w cin"]) -> Float[Array, "n oh ow cout"]:
         if uses_patches(self.method):
             kh, kw, cin, cout = self.weight.shape
-            y = patches(x, (kh, kw), self.stride, self.padding) @ self.weight.reshape(kh * kw * cin, cout)
+            kernel = self.weight.swapaxes(0, 1).reshape(kw * kh * cin, cout)
+            y = patches(x, (kh, kw), self.stride, self.padding) @ kernel
         else:
             y = lax.conv_general_dilated(
                 x, self.weight, self.stride, self.padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -143,26 +145,27 @@ def _chunks(total: int, target: int) -> tuple[int, int]:
     return size, size * -(-total // size) - total
 
 
-def patches(x: Float[Array, "n h w c"], kernel: Pair, stride: Pair, padding: Padding) -> Float[Array, "n oh ow patch"]:
-    """The neighbourhood of each output pixel as one vector, ordered like a flattened kernel (kh, kw, c)."""
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def patches(x, kernel: Pair, stride: Pair, padding: Padding):
+    """The neighbourhood of each output pixel as one vector, ordered (kw, kh, c): (n, h, w, c) to (n, oh, ow, patch)."""
     return _patches(x, kernel, stride, padding)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _differentiable_patches(x, kernel, stride, padding):
-    n, h, w, c = x.shape
-    (kh, kw), (sh, sw) = kernel, stride
-    oh, rows = _geometry(h, kh, sh, padding)
-    ow, columns = _geometry(w, kw, sw, padding)
-    x = jnp.pad(x, ((0, 0), rows, columns, (0, 0)))
-    return jnp.concatenate(
-        [
-            lax.slice(x, (0, i, j, 0), (n, i + sh * (oh - 1) + 1, j + sw * (ow - 1) + 1, c), (1, sh, sw, 1))
-            for i in range(kh)
-            for j in range(kw)
-        ],
-        axis=-1,
-    )
+# With `jit`, because outside of a user's own the many small operations would be compiled one by one. The barriers keep
+# the compiler from merging the two passes into one with k² cases, which takes longer to compile and to run.
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _patches(x: Float[Array, "n h w c"], kernel: Pair, stride: Pair, padding: Padding) -> Float[Array, "n oh ow patch"]:
+    rows = _windows(x, 1, kernel[0], stride[0], padding)
+    return _windows(lax.optimization_barrier(rows), 2, kernel[1], stride[1], padding)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def fold(
+    p: Float[Array, "n oh ow patch"], frame: tuple[int, ...], kernel: Pair, stride: Pair, padding: Padding
+) -> Float[Array, "n h w c"]:
+    """The transpose of `patches`: every element is added to the pixel of the frame that it was taken from."""
+    columns = _add_windows(p, 2, kernel[1], stride[1], padding, frame[1])
+    return _add_windows(lax.optimization_barrier(columns), 1, kernel[0], stride[0], padding, frame[0])
 
 
 def _patches_forward(x, kernel, stride, padding):
@@ -173,41 +176,42 @@ def _patches_backward(kernel, stride, padding, like, cotangent):
     return (fold(cotangent, like.shape[1:], kernel, stride, padding),)
 
 
-_differentiable_patches.defvjp(_patches_forward, _patches_backward)
-# outside of a user's own jit these many small operations would be compiled one by one
-_patches = jax.jit(_differentiable_patches, static_argnums=(1, 2, 3))
+patches.defvjp(_patches_forward, _patches_backward)
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3, 4))
-def fold(
-    p: Float[Array, "n oh ow patch"], frame: tuple[int, int, int], kernel: Pair, stride: Pair, padding: Padding
-) -> Float[Array, "n h w c"]:
-    """The transpose of `patches`: every element is added to the pixel of the frame that it was taken from.
+def _windows(x: Float[Array, "..."], axis: int, kernel: int, stride: int, padding: Padding) -> Float[Array, "..."]:
+    """The window of each output position along one axis, put in front of the channels."""
+    out, missing = _geometry(x.shape[axis], kernel, stride, padding)
+    x = _pad_axis(x, axis, *missing)
+    stop = stride * (out - 1) + 1
+    return jnp.concatenate([lax.slice_in_dim(x, i, i + stop, stride, axis) for i in range(kernel)], axis=-1)
 
-    Element i of the patch at output row o came from row s·o + i of the padded frame. With i = s·q + a that is row o + q
-    of phase a, the rows whose index is a modulo s.
+
+def _add_windows(
+    p: Float[Array, "..."], axis: int, kernel: int, stride: int, padding: Padding, size: int
+) -> Float[Array, "..."]:
+    """The transpose of `_windows`.
+
+    Element i of the window at output o came from position s·o + i of the padded input. With i = s·q + a that is position
+    o + q of phase a, the positions equal to a modulo s.
     """
-    n, oh, ow, _ = p.shape
-    h, w, c = frame
-    (kh, kw), (sh, sw) = kernel, stride
-    top = _geometry(h, kh, sh, padding)[1][0]
-    left = _geometry(w, kw, sw, padding)[1][0]
-    mh, mw = -(-kh // sh), -(-kw // sw)
-    p = p.reshape(n, oh, ow, kh, kw, c)
+    before = _geometry(size, kernel, stride, padding)[1][0]
+    elements = jnp.split(p, kernel, axis=-1)
+    reach = -(-kernel // stride) - 1  # the largest q
+    empty = _pad_axis(jnp.zeros_like(elements[0]), axis, 0, reach)
+    phases = [
+        sum((_pad_axis(e, axis, q, reach - q) for q, e in enumerate(elements[a::stride])), start=empty)
+        for a in range(stride)
+    ]
+    shape = list(empty.shape)
+    shape[axis] *= stride
+    full = jnp.stack(phases, axis + 1).reshape(shape)
+    full = _pad_axis(full, axis, 0, max(0, before + size - shape[axis]))
+    return lax.slice_in_dim(full, before, before + size, axis=axis)
 
-    def phase(a, b):
-        total = jnp.zeros((n, oh + mh - 1, ow + mw - 1, c), p.dtype)
-        for q, i in enumerate(range(a, kh, sh)):
-            for r, j in enumerate(range(b, kw, sw)):
-                total += jnp.pad(p[:, :, :, i, j], ((0, 0), (q, mh - 1 - q), (r, mw - 1 - r), (0, 0)))
-        return total
 
-    # (n, row, phase of row, column, phase of column, c), flattened to the padded frame
-    full = jnp.stack([jnp.stack([phase(a, b) for b in range(sw)], 3) for a in range(sh)], 2)
-    full = full.reshape(n, (oh + mh - 1) * sh, (ow + mw - 1) * sw, c)
-    below, right = top + h - full.shape[1], left + w - full.shape[2]
-    full = jnp.pad(full, ((0, 0), (0, max(0, below)), (0, max(0, right)), (0, 0)))
-    return full[:, top : top + h, left : left + w]
+def _pad_axis(x: Float[Array, "..."], axis: int, before: int, behind: int) -> Float[Array, "..."]:
+    return jnp.pad(x, [(before, behind) if a == axis else (0, 0) for a in range(x.ndim)])
 
 
 def _geometry(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, Pair]:

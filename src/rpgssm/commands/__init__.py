@@ -1,0 +1,1 @@
+"""What the subcommands of `rpgssm` do, and their settings (`config`, which imports nothing heavy)."""

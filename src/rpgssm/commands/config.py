@@ -1,0 +1,246 @@
+"""The settings of the subcommands. Nothing heavy is imported here: help must come at once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+Positional = tyro.conf.Positional
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How DATA is read."""
+
+    key: tuple[str, ...] = ()
+    """Names of the arrays to use from a file that holds several (.npz, HDF5, Zarr). Default: all."""
+
+    grey: bool = False
+    """Convert images and videos to grey."""
+
+    size: tuple[int, int] | None = None
+    """Resize images and videos to this (height, width)."""
+
+    every: int = 1
+    """Use every n-th frame of images and videos."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Learn a pendulum from images with distracting backgrounds in a few minutes, and draw what was learned."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("rpgssm-demo")
+    """Folder for the pictures and the model."""
+
+    steps: int = 1500
+    """Training steps."""
+
+    overwrite: bool = False
+    """Replace what is in the folder."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model."""
+
+    latent_dim: int = 8
+    """Latent dimensions."""
+
+    encoder: Literal["auto", "linear", "mlp", "cnn", "cnn-paper"] = "auto"
+    """Recognition network. auto: a CNN for images, an MLP for vectors."""
+
+    precision: Literal["diagonal", "cholesky"] = "diagonal"
+    """Form of the recognition precision: diagonal, or full (cholesky)."""
+
+    data_dependent: bool = False
+    """Let the precision depend on the frame. Slower; can say of a frame that it shows nothing."""
+
+    prior: Literal["auto", "stationary", "free", "controlled", "network"] = "auto"
+    """Prior over trajectories. auto: controlled if there are controls, else stationary."""
+
+    initial_transition: Literal["identity", "rotation"] = "identity"
+    """Where the transition matrix starts."""
+
+    initial_scale: float = 0.9
+    """Size of the initial transition matrix, below 1."""
+
+    initial_precision: float = 1.0
+    """Where the recognition precisions start."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Its training."""
+
+    max_steps: int = 3000
+    """Optimiser steps."""
+
+    batch_size: int = 32
+    """Sequences (or windows) per step."""
+
+    learning_rate: float = 3e-3
+    """Learning rate of Adam, before the schedule."""
+
+    prior_learning_rate: float | None = None
+    """Learning rate of the prior. Default: the same."""
+
+    schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine"
+    """How the learning rate falls."""
+
+    clip_norm: float | None = 10.0
+    """Largest norm of the gradient."""
+
+    window: int | Literal["auto"] | None = "auto"
+    """Frames per training window of long sequences. auto: where there are few sequences; None: never."""
+
+    validation_fraction: float | None = 0.1
+    """Part of the sequences held out to choose the best model."""
+
+    validate_every: int = 100
+    """Steps between validations."""
+
+    patience: int | None = None
+    """Stop after so many validations without improvement."""
+
+    n_init: int = 1
+    """Models trained together from different seeds, of which the best is kept."""
+
+    checkpoint_every: int = 500
+    """Steps between checkpoints."""
+
+    random_state: int = 0
+    """Seed."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fit a model to DATA and save it.
+
+    DATA is .npy (N, T, ...) or one long (T, ...); .npz, HDF5 or Zarr with one array per modality (the names mask,
+    controls and lengths are special); a folder of images or of videos; or a video file. Interrupted runs continue with
+    --resume.
+    """
+
+    data: Positional[Path]
+    """File or folder."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Folder for the model, its checkpoints and its history."""
+
+    model: Annotated[Model, tyro.conf.arg(name="")] = field(default_factory=Model)
+    training: Annotated[Training, tyro.conf.arg(name="")] = field(default_factory=Training)
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+
+    decoder_steps: int = 0
+    """Also train the auxiliary decoder for so many steps, for `reconstruct`."""
+
+    resume: bool = False
+    """Go on from the last checkpoint in the folder."""
+
+    overwrite: bool = False
+    """Replace a run that is in the folder."""
+
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Infer the latents of DATA with a fitted model and write them as .npz: mean, cov and log_z (and lengths)."""
+
+    run: Positional[Path]
+    """Folder of the model."""
+
+    data: Positional[Path]
+    """File or folder, as for fit."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """File to write, .npz (or .npy for the means alone)."""
+
+    causal: bool = False
+    """Filter (frames up to the present one) instead of smoothing (all frames)."""
+
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+
+    overwrite: bool = False
+    """Replace the file."""
+
+
+@dataclass(frozen=True)
+class ForecastCommand:
+    """Predict the latents after the last frame of each sequence in DATA; writes .npz: mean, cov and samples."""
+
+    run: Positional[Path]
+    """Folder of the model."""
+
+    data: Positional[Path]
+    """File or folder, as for fit. Controls must reach into the future."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """File to write, .npz."""
+
+    steps: int = 50
+    """Frames to predict."""
+
+    samples: int = 0
+    """Sampled trajectories to write as well."""
+
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+
+    overwrite: bool = False
+    """Replace the file."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """Describe a fitted model."""
+
+    run: Positional[Path]
+    """Folder of the model."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the built-in tasks, or draw one of them (`rpgssm tasks show NAME -o sheet.png`)."""
+
+    what: Positional[Literal["list", "show"]] = "list"
+    """list, or show."""
+
+    name: Positional[str] = ""
+    """Task to show."""
+
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Picture to write. Default: NAME.png."""
+
+    seed: int = 0
+    """Seed of the data."""
+
+    data_dir: Path | None = None
+    """Folder with the real files (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
+
+    background: Literal["auto", "real", "procedural"] = "auto"
+    """Backgrounds of the distractor tasks."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score a fitted model on one of the built-in tasks: tables, JSON and figures."""
+
+    run: Positional[Path]
+    """Folder of the model."""
+
+    task: str
+    """Name of the task; `rpgssm tasks` lists them."""
+
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for evaluation.json and the figures. Default: RUN/evaluation-TASK."""
+
+    seed: int = 0
+    """Seed of the data."""
+
+    data_dir: Path | None = None
+    """Folder with the real files. Default: RPGSSM_DATA."""
+
+    background: Literal["auto", "real", "procedural"] = "auto"
+    """Backgrounds of the distractor tasks."""
