@@ -10,10 +10,18 @@ from rpgssm.models.encoders import MLPEncoder
 from rpgssm.models.layers import Standardise, standardisation, trainable, variance_scaling
 
 
-def test_variance_scaling():
-    w = np.asarray(variance_scaling(jax.random.key(0), (3, 3, 40, 50), 2.0))
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_variance_scaling(dtype):
+    key, shape = jax.random.key(0), (3, 3, 40, 50)
+    w = variance_scaling(key, shape, 2.0, dtype)
+    assert (w.shape, w.dtype) == (shape, dtype)
+    w = np.asarray(w)
     np.testing.assert_allclose(w.var(), 2.0 / 360, rtol=0.05)
     assert np.abs(w).max() < 2.4 * w.std()  # truncated
+    assert len(np.unique(w)) > 0.99 * w.size  # no block is drawn twice
+    traced = jax.jit(lambda key: variance_scaling(key, shape, 2.0, dtype))(key)
+    np.testing.assert_allclose(traced, w, rtol=1e-5)
+    assert not np.allclose(variance_scaling(jax.random.key(1), shape, 2.0, dtype), w)
 
 
 def test_standardisation_of_vectors_ignores_masked_frames_and_constants():

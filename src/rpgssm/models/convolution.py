@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .layers import variance_scaling
+from .layers import variance_scaling, zeros
 
 Method = Literal["auto", "native", "patches"]
 Padding = Literal["SAME", "VALID"]
@@ -67,7 +67,7 @@ class Conv2d(eqx.Module):
         if method not in ("auto", "native", "patches"):
             raise ValueError(f"method must be 'auto', 'native' or 'patches', not {method!r}")
         self.weight = variance_scaling(key, (kh, kw, in_channels, out_channels), gain, dtype)
-        self.bias = jnp.zeros((out_channels,), dtype)
+        self.bias = zeros((out_channels,), dtype)
         self.padding = padding
         self.method = method
 
@@ -145,10 +145,9 @@ def _chunks(total: int, target: int) -> tuple[int, int]:
     return size, size * -(-total // size) - total
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def patches(x, kernel: Pair, stride: Pair, padding: Padding):
-    """The neighbourhood of each output pixel as one vector, ordered (kw, kh, c): (n, h, w, c) to (n, oh, ow, patch)."""
-    return _patches(x, kernel, stride, padding)
+def patches(x: Float[Array, "n h w c"], kernel: Pair, stride: Pair, padding: Padding) -> Float[Array, "n oh ow patch"]:
+    """The neighbourhood of each output pixel as one vector, ordered (kw, kh, c)."""
+    return _differentiable(x, kernel, stride, padding)  # pyright: ignore[reportReturnType]
 
 
 # With `jit`, because outside of a user's own the many small operations would be compiled one by one. The barriers keep
@@ -168,6 +167,11 @@ def fold(
     return _add_windows(lax.optimization_barrier(columns), 1, kernel[0], stride[0], padding, frame[0])
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _differentiable(x, kernel, stride, padding):
+    return _patches(x, kernel, stride, padding)
+
+
 def _patches_forward(x, kernel, stride, padding):
     return _patches(x, kernel, stride, padding), jnp.zeros((0, *x.shape[1:]), x.dtype)  # only its shape is wanted
 
@@ -176,7 +180,7 @@ def _patches_backward(kernel, stride, padding, like, cotangent):
     return (fold(cotangent, like.shape[1:], kernel, stride, padding),)
 
 
-patches.defvjp(_patches_forward, _patches_backward)
+_differentiable.defvjp(_patches_forward, _patches_backward)
 
 
 def _windows(x: Float[Array, "..."], axis: int, kernel: int, stride: int, padding: Padding) -> Float[Array, "..."]:
@@ -192,8 +196,8 @@ def _add_windows(
 ) -> Float[Array, "..."]:
     """The transpose of `_windows`.
 
-    Element i of the window at output o came from position s·o + i of the padded input. With i = s·q + a that is position
-    o + q of phase a, the positions equal to a modulo s.
+    Element i of the window at output o came from position s·o + i of the padded input. With i = s·q + a that is
+    position o + q of phase a, the positions equal to a modulo s.
     """
     before = _geometry(size, kernel, stride, padding)[1][0]
     elements = jnp.split(p, kernel, axis=-1)

@@ -23,7 +23,7 @@ from rpgssm.core.linalg import cholesky_psd, mv
 
 from .convolution import Conv2d, Method, map_frames, uses_patches
 from .encoders import image_shape
-from .layers import MLP, Activation, Dense, Standardise
+from .layers import MLP, Activation, Dense, Standardise, split, zeros
 
 SMALLEST_LOG_VARIANCE = log(1e-6)
 
@@ -40,7 +40,7 @@ class Decoder(eqx.Module):
     """A network from latents to the means of frames, and the variance around them."""
 
     standardise: eqx.AbstractVar[Standardise]
-    log_variance: eqx.AbstractVar[Float[Array, ""]]
+    tenth_log_variance: eqx.AbstractVar[Float[Array, ""]]
     frame_shape: eqx.AbstractVar[tuple[int, ...]]
 
     @abstractmethod
@@ -48,13 +48,14 @@ class Decoder(eqx.Module):
         """The means of frames in standardised units."""
 
     @property
-    def variance(self) -> Float[Array, ""]:
-        """The variance of each pixel, in standardised units."""
-        return jnp.exp(self._log_variance)
+    def log_variance(self) -> Float[Array, ""]:
+        """The logarithm of the variance of each pixel, in standardised units."""
+        # Adam moves a parameter by its learning rate at each step; a tenth arrives ten times sooner
+        return jnp.maximum(10 * self.tenth_log_variance, SMALLEST_LOG_VARIANCE)
 
     @property
-    def _log_variance(self) -> Float[Array, ""]:
-        return jnp.maximum(self.log_variance, jnp.asarray(SMALLEST_LOG_VARIANCE, self.log_variance.dtype))
+    def variance(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_variance)
 
     def mean(self, latents: Float[Array, "*lead k"]) -> Float[Array, "*out"]:
         """The expected frames, in the units of the data."""
@@ -68,7 +69,7 @@ class Decoder(eqx.Module):
         return self._per_frame(latents, frames, mask)[0]
 
     def _standard_means(self, latents: Float[Array, "*lead k"]) -> Float[Array, "n *frame"]:
-        z = latents.astype(self.log_variance.dtype)
+        z = latents.astype(self.tenth_log_variance.dtype)
         return self.network(z.reshape(-1, z.shape[-1]))
 
     def _per_frame(self, latents, frames, mask):
@@ -77,14 +78,14 @@ class Decoder(eqx.Module):
         samples = _samples(latents.shape, lead)
         if mask is not None and mask.shape != lead:
             raise ValueError(f"the mask has shape {mask.shape}, but there are {lead} frames")
-        x = frames.astype(self.log_variance.dtype)
+        x = frames.astype(self.tenth_log_variance.dtype)
         if mask is not None:
             x = jnp.where(mask.reshape(*lead, *[1] * len(self.frame_shape)), x, jnp.zeros_like(x))
         x = self.standardise(x.reshape(-1, *self.frame_shape))
         means = self._standard_means(latents).reshape(samples, *x.shape)
         pixels = prod(self.frame_shape)
         squared = ((means - x[None]) ** 2).reshape(samples, *lead, pixels).mean(axis=(0, -1))
-        constant = pixels * (log(2 * pi) + self._log_variance) + 2 * self.standardise.log_volume(self.frame_shape)
+        constant = pixels * (log(2 * pi) + self.log_variance) + 2 * self.standardise.log_volume(self.frame_shape)
         log_likelihood = -0.5 * (pixels * squared / self.variance + constant)
         if mask is not None:
             zero = jnp.zeros_like(squared)
@@ -96,7 +97,7 @@ class MLPDecoder(Decoder):
     """Dense layers from the latent to all pixels."""
 
     standardise: Standardise
-    log_variance: Float[Array, ""]
+    tenth_log_variance: Float[Array, ""]
     layers: MLP
     frame_shape: tuple[int, ...] = eqx.field(static=True)
 
@@ -114,7 +115,7 @@ class MLPDecoder(Decoder):
         dtype=jnp.float32,
     ):
         self.standardise = Standardise(frame_shape, shift, scale, dtype)
-        self.log_variance = jnp.zeros((), dtype)
+        self.tenth_log_variance = zeros((), dtype)
         sizes = (latent_dim, *[width] * depth, prod(frame_shape))
         self.layers = MLP(sizes, key=key, activation=activation, activate_last=False, dtype=dtype)
         self.frame_shape = tuple(frame_shape)
@@ -131,7 +132,7 @@ class ConvDecoder(Decoder):
     """
 
     standardise: Standardise
-    log_variance: Float[Array, ""]
+    tenth_log_variance: Float[Array, ""]
     dense: MLP
     start: Dense
     convolutions: tuple[Conv2d, ...]
@@ -157,11 +158,11 @@ class ConvDecoder(Decoder):
         doublings = 1
         while max(h, w) > 8 * 2**doublings:
             doublings += 1
-        first, second, *keys = jax.random.split(key, 2 + doublings)
+        first, second, *keys = split(key, 2 + doublings)
         # the image halves its channels as it doubles its sides, but for the last step, which gives the frame
         depth = [max(8, channels // 2**i) for i in range(doublings)] + [c]
         self.standardise = Standardise(frame_shape, shift, scale, dtype)
-        self.log_variance = jnp.zeros((), dtype)
+        self.tenth_log_variance = zeros((), dtype)
         self.dense = MLP((latent_dim, width), key=first, activation=activation, dtype=dtype)
         self.small_shape = (-(-h // 2**doublings), -(-w // 2**doublings), depth[0])
         self.start = Dense(width, prod(self.small_shape), key=second, dtype=dtype)

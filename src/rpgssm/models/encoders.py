@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from .convolution import Conv2d, Method, map_frames, uses_patches
-from .layers import MLP, Activation, Standardise, parameter_dtype
+from .layers import MLP, Activation, Standardise, parameter_dtype, split
 
 
 @runtime_checkable
@@ -109,7 +109,7 @@ class CNNEncoder(eqx.Module):
         if not len(channels) == len(kernels) == len(strides) >= 1:
             raise ValueError("channels, kernels and strides must have one entry per layer, and there must be a layer")
         h, w, c = image_shape(frame_shape)
-        *keys, last = jax.random.split(key, len(channels) + 1)
+        *keys, last = split(key, len(channels) + 1)
         layers = []
         for out, kernel, stride, k in zip(channels, kernels, strides, keys, strict=True):
             layers.append(Conv2d(c, out, kernel, stride, key=k, method=method, dtype=dtype))
@@ -245,17 +245,23 @@ def _calling_convention(module, frame_shape, batched, dtype) -> tuple[bool, int]
     """Whether the module takes a batch, and how long its vectors are."""
     single, why_not_single = _try_shape(module, frame_shape, dtype)
     batch, why_not_batch = _try_shape(module, (3, *frame_shape), dtype)
-    takes_single = batched is not True and single is not None and len(single) == 1
-    takes_batch = batched is not False and batch is not None and len(batch) == 2 and batch[0] == 3
-    if takes_single and takes_batch and batch[1:] != single:
+    if batched is True or single is None or len(single) != 1:
+        for_single = None
+    else:
+        for_single = single[0]
+    if batched is False or batch is None or len(batch) != 2 or batch[0] != 3:
+        for_batch = None
+    else:
+        for_batch = batch[1]
+    if for_single is not None and for_batch is not None and for_single != for_batch:
         raise ValueError(
             f"the encoder takes one frame of shape {frame_shape} (and returns {single}) as well as a batch of three "
             f"(and returns {batch}); say which it is meant for: UserEncoder(module, frame_shape, batched=False or True)"
         )
-    if takes_single:
-        return False, single[0]
-    if takes_batch:
-        return True, batch[1]
+    if for_single is not None:
+        return False, for_single
+    if for_batch is not None:
+        return True, for_batch
     raise ValueError(
         f"the encoder must map one frame of shape {frame_shape} to a vector, or a batch of them to one vector per "
         f"frame. For one frame it {why_not_single}; for a batch of shape {(3, *frame_shape)} it {why_not_batch}. "

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from rpgssm.core import Potentials, Precision
 
-from .layers import Dense, variance_scaling
+from .layers import Dense, split, variance_scaling, zeros
 
 Kind = Literal["diagonal", "cholesky"]
 
@@ -85,20 +85,21 @@ def make_head(
         raise ValueError(
             f"initial_precision ({initial_precision}) must be above the floor ({floor}), and the floor not negative"
         )
-    for_h, for_raw = jax.random.split(key)
+    for_h, for_raw = split(key, 2)
     to_h = Dense(in_dim, latent_dim, key=for_h, gain=LAST_LAYER_GAIN, dtype=dtype)
     excess = initial_precision - floor
     diagonal = excess if kind == "diagonal" else excess**0.5
     below = 0 if kind == "diagonal" else latent_dim * (latent_dim - 1) // 2
-    start = np.concatenate([np.full(latent_dim, _inverse_softplus(diagonal)), np.zeros(below)])
+    start = jnp.asarray(np.full(latent_dim, _inverse_softplus(diagonal)), dtype)
     to_raw = raw = None
     if dependent:
-        to_raw = Dense(in_dim, start.size, key=for_raw, gain=LAST_LAYER_GAIN, dtype=dtype)
-        to_raw = eqx.tree_at(lambda m: m.bias, to_raw, jnp.asarray(start, dtype))
+        to_raw = Dense(in_dim, latent_dim + below, key=for_raw, gain=LAST_LAYER_GAIN, dtype=dtype)
+        to_raw = eqx.tree_at(lambda m: m.bias, to_raw, jnp.concatenate([start, zeros((below,), dtype)]))
     else:
-        raw = jnp.asarray(start, dtype)
-        small = 0.01 * diagonal * variance_scaling(for_raw, (1, below), 1.0, dtype)[0] if below else jnp.zeros(0, dtype)
-        raw = raw.at[latent_dim:].add(small)
+        raw = start
+        if below:
+            small = variance_scaling(for_raw, (1, below), (0.01 * diagonal) ** 2, dtype)[0]
+            raw = jnp.concatenate([start, small])
     return Head(to_h, to_raw, raw, kind, latent_dim, floor)
 
 
