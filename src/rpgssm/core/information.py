@@ -95,7 +95,7 @@ def _evaluate(kernel, Lam, steps, driver, layout):
 
     def step(E, Lam):
         Z = inverse_factor(kernel.N_inv + (E + Lam), 1.0, layout)
-        Y = layout.mm(Z, kernel.C)
+        Y = layout.mm_now(Z, kernel.C)
         E = kernel.E0 - sym(layout.mm(layout.transpose(Y), Y), layout)
         return E, (E, Z, Y)
 

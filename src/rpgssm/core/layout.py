@@ -5,9 +5,10 @@ matrices, or large ones.
 
 `Lanes` puts the matrices side by side: `(..., k, k, n)` and vectors `(..., k, n)`, with the n matrices along the last
 axis. A product is then a short sum of elementwise operations on rows of n numbers, which compilers vectorise: on a CPU
-several times as fast as a batched product for 8×8 matrices, and still faster for 16×16. From there on `Rows` wins.
+several times as fast as a batched product for 8×8 matrices; from about 16×16 on `Rows` wins.
 """
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -24,6 +25,8 @@ class Rows:
     def mm(a: Float[Array, "*a i j"], b: Float[Array, "*b j k"]) -> Float[Array, "*c i k"]:
         """Matrix product at the highest precision, leading axes broadcast."""
         return jnp.matmul(a, b, precision=_HIGHEST)
+
+    mm_now = mm  # see Lanes
 
     @staticmethod
     def transpose(a: Float[Array, "*a i j"]) -> Float[Array, "*a j i"]:
@@ -70,8 +73,18 @@ class Lanes:
 
     @staticmethod
     def mm(a: Float[Array, "*a i j n"], b: Float[Array, "*b j k n"]) -> Float[Array, "*c i k n"]:
-        terms = [a[..., :, j, None, :] * b[..., None, j, :, :] for j in range(a.shape[-2])]
-        return sum(terms[1:], terms[0])
+        return _lane_product(a, b)
+
+    @staticmethod
+    def mm_now(a: Float[Array, "*a i j n"], b: Float[Array, "*b j k n"]) -> Float[Array, "*c i k n"]:
+        """`mm` for use inside a step whose next operation is another product.
+
+        XLA fuses elementwise operations, and would compute the first product again for every term of the second. A
+        conditional is a border that it does not fuse across. (A product with an infinite first entry becomes NaN.)
+        """
+        shape = (*jnp.broadcast_shapes(a.shape[:-3], b.shape[:-3]), a.shape[-3], *b.shape[-2:])
+        broken = jnp.isposinf(a.ravel()[0])
+        return lax.cond(broken, lambda a, b: jnp.full(shape, jnp.nan, a.dtype), _lane_product, a, b)
 
     @staticmethod
     def transpose(a: Float[Array, "*a i j n"]) -> Float[Array, "*a j i n"]:
@@ -79,8 +92,7 @@ class Lanes:
 
     @staticmethod
     def apply(a: Float[Array, "*a i j n"], x: Float[Array, "*b j n"]) -> Float[Array, "*c i n"]:
-        terms = [a[..., :, j, :] * x[..., None, j, :] for j in range(a.shape[-2])]
-        return sum(terms[1:], terms[0])
+        return _lane_apply(a, x)
 
     @staticmethod
     def outer(x: Float[Array, "*b i n"], y: Float[Array, "*b j n"], matrices: int) -> Float[Array, "*b i j n"]:
@@ -105,12 +117,52 @@ class Lanes:
         return x[..., None, None, :]
 
 
+# Sums of slices have derivatives made of scatters and reductions, which are slow: they are given as products instead.
+
+
+def _sum_to(x, shape):
+    """Sum over the leading axes along which an operand of the given shape was repeated."""
+    x = jnp.sum(x, tuple(range(x.ndim - len(shape))))
+    axes = tuple(i for i, (m, n) in enumerate(zip(x.shape, shape, strict=True)) if n == 1 and m > 1)
+    return jnp.sum(x, axes, keepdims=True) if axes else x
+
+
+@jax.custom_vjp
+def _lane_product(a, b):
+    terms = [a[..., :, j, None, :] * b[..., None, j, :, :] for j in range(a.shape[-2])]
+    return sum(terms[1:], terms[0])
+
+
+def _lane_product_bwd(saved, c_bar):
+    a, b = saved
+    a_bar, b_bar = _lane_product(c_bar, jnp.swapaxes(b, -3, -2)), _lane_product(jnp.swapaxes(a, -3, -2), c_bar)
+    return _sum_to(a_bar, a.shape), _sum_to(b_bar, b.shape)
+
+
+_lane_product.defvjp(lambda a, b: (_lane_product(a, b), (a, b)), _lane_product_bwd)
+
+
+@jax.custom_vjp
+def _lane_apply(a, x):
+    terms = [a[..., :, j, :] * x[..., None, j, :] for j in range(a.shape[-2])]
+    return sum(terms[1:], terms[0])
+
+
+def _lane_apply_bwd(saved, y_bar):
+    a, x = saved
+    a_bar, x_bar = y_bar[..., :, None, :] * x[..., None, :, :], _lane_apply(jnp.swapaxes(a, -3, -2), y_bar)
+    return _sum_to(a_bar, a.shape), _sum_to(x_bar, x.shape)
+
+
+_lane_apply.defvjp(lambda a, x: (_lane_apply(a, x), (a, x)), _lane_apply_bwd)
+
+
 Layout = type[Rows] | type[Lanes]
 
 
 def choose_layout(matrices: int, latent: int) -> Layout:
     """The faster one for so many matrices side by side."""
-    return Lanes if matrices >= 8 and latent <= 16 else Rows
+    return Lanes if matrices >= 8 and latent <= 12 else Rows
 
 
 def to_rows(layout: Layout, a: Float[Array, "..."]) -> Float[Array, "*t n k j"]:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .layout import Lanes, Layout, Rows, choose_layout
+from .layout import Lanes, Layout, Rows
 
 mm, transpose, eye_like = Rows.mm, Rows.transpose, Rows.eye_like
 
@@ -45,7 +45,7 @@ def _pick(x, j, axis):
 # inverse and log-determinant by sweeping
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def spd_inverse(
     M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -62,7 +62,7 @@ def spd_inverse(
 def _many(M):
     """Whether matrices in `Rows` are better handled side by side."""
     *lead, k, _ = M.shape
-    return choose_layout(prod(lead), k) is Lanes
+    return prod(lead) >= 8 and k <= 24
 
 
 def _side_by_side(M):
@@ -73,13 +73,18 @@ def _one_by_one(M, shape):
     return jnp.moveaxis(M, -1, 0).reshape(shape)
 
 
-@spd_inverse.defjvp
-def _spd_inverse_jvp(floor, layout, primals, tangents):
-    (M,), (dM,) = primals, tangents
+def _spd_inverse_fwd(M, floor, layout):
     inv, logdet = spd_inverse(M, floor, layout)
+    return (inv, logdet), inv
+
+
+def _spd_inverse_bwd(floor, layout, inv, cotangents):
     # d(M⁻¹) = -M⁻¹ dM M⁻¹,   d log|M| = tr(M⁻¹ dM)
-    X = layout.mm(inv, dM)
-    return (inv, logdet), (-layout.mm(X, inv), jnp.trace(X, axis1=layout.row, axis2=layout.column))
+    inv_bar, logdet_bar = cotangents
+    return (layout.expand(logdet_bar) * inv - layout.mm(layout.mm(inv, inv_bar), inv),)
+
+
+spd_inverse.defvjp(_spd_inverse_fwd, _spd_inverse_bwd)
 
 
 def sweep(
@@ -150,7 +155,7 @@ def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     return jnp.moveaxis(L, -1, 0).reshape(*lead, k, k)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows) -> Float[Array, "..."]:
     """Lower triangular Z with Z'Z = M⁻¹, the inverse of the Cholesky factor of M, for positive definite M.
 
@@ -183,15 +188,22 @@ def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = 
     return X * jnp.expand_dims(lax.rsqrt(pivots), across)
 
 
-@inverse_factor.defjvp
-def _inverse_factor_jvp(floor, layout, primals, tangents):
-    (M,), (dM,) = primals, tangents
+def _inverse_factor_fwd(M, floor, layout):
     Z = inverse_factor(M, floor, layout)
-    # with U = Z⁻¹: dU = U tril½(Z dM Z'), and dZ = -Z dU Z; tril½ is the lower triangle with half the diagonal
-    k = M.shape[layout.column]
-    half = jnp.tril(jnp.ones((k, k), M.dtype)) - 0.5 * jnp.eye(k, dtype=M.dtype)
+    return Z, Z
+
+
+def _inverse_factor_bwd(floor, layout, Z, Z_bar):
+    # With U = Z⁻¹: dU = U tril½(Z dM Z'), dZ = -Z dU Z = -tril½(Z dM Z') Z, where tril½ is the lower triangle with half
+    # the diagonal. So M̄ = -Z' tril½(Z̄Z') Z, symmetrised.
+    mm, t = layout.mm, layout.transpose
+    k = Z.shape[layout.column]
+    half = jnp.tril(jnp.ones((k, k), Z.dtype)) - 0.5 * jnp.eye(k, dtype=Z.dtype)
     half = half if layout is Rows else half[..., None]
-    return Z, -layout.mm(half * layout.mm(layout.mm(Z, dM), layout.transpose(Z)), Z)
+    return (-sym(mm(t(Z), mm(half * mm(Z_bar, t(Z)), Z)), layout),)
+
+
+inverse_factor.defvjp(_inverse_factor_fwd, _inverse_factor_bwd)
 
 
 def log_determinant(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
@@ -209,17 +221,22 @@ def gram(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * layout.eye_like(V))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spd_covariance(M: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """Covariances M⁻¹ of precisions M ≥ I, symmetric and positive definite also after rounding."""
     return gram(inverse_factor(M, 1.0, layout), layout)
 
 
-@spd_covariance.defjvp
-def _spd_covariance_jvp(layout, primals, tangents):
-    (M,), (dM,) = primals, tangents
+def _spd_covariance_fwd(M, layout):
     V = spd_covariance(M, layout)
-    return V, -layout.mm(layout.mm(V, dM), V)
+    return V, V
+
+
+def _spd_covariance_bwd(layout, V, V_bar):
+    return (-layout.mm(layout.mm(V, V_bar), V),)
+
+
+spd_covariance.defvjp(_spd_covariance_fwd, _spd_covariance_bwd)
 
 
 @jax.custom_jvp

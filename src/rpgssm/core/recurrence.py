@@ -87,14 +87,14 @@ def conjugate_recurrence(
 
     This is how derivatives of covariances travel.
     """
-    mm, transpose = layout.mm, layout.transpose
+    mm, mm_now, transpose = layout.mm, layout.mm_now, layout.transpose
     if driver == "sequential":
         # products like contiguous operands: transposed once here rather than in every step
         transposed = transpose(G) if layout is Rows else None
 
         def step(X, inputs):
             G, G_t, Z, Y = inputs
-            X = mm(mm(transpose(G) if G_t is None else G_t, X + Z), G) + Y
+            X = mm(mm_now(transpose(G) if G_t is None else G_t, X + Z), G) + Y
             return X, X
 
         return lax.scan(step, jnp.zeros(Y.shape[1:], Y.dtype), (G, transposed, Z, Y), reverse=True)[1]
