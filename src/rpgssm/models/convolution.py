@@ -30,7 +30,7 @@ Method = Literal["auto", "native", "patches"]
 Padding = Literal["SAME", "VALID"]
 Pair = tuple[int, int]
 
-CHUNK_BYTES = 5 * 2**19
+CHUNK_BYTES = 4 * 2**20
 
 
 class Conv2d(eqx.Module):
