@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 from .layout import Layout, Rows
 from .linalg import sweep
 
-CHUNK = 2**15  # numbers in the augmented matrices handled side by side: they should fit the cache
+CHUNK = 2**15  # numbers in the augmented matrices handled side by side: they should fit the cache,
+FEWEST = 96  # but not so few pairs that the loop costs more than the arithmetic
 _FUSE = 16  # largest K for which the value is one fused kernel
 
 
@@ -65,8 +66,8 @@ def pair_log_normalisers(
 
 def chunk_frames(time: int, batch: int, latent: int, lanes: int | None = None) -> int:
     """Frames per chunk, so that one chunk has about `lanes` pairs (one n' at a time)."""
-    lanes = CHUNK // (latent + 1) ** 2 if lanes is None else lanes
-    return max(1, min(time, lanes // batch))
+    lanes = max(CHUNK // (latent + 1) ** 2, FEWEST) if lanes is None else lanes
+    return max(1, min(time, -(-lanes // batch)))
 
 
 @jax.custom_vjp
