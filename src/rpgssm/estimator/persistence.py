@@ -49,9 +49,9 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{directory} holds no saved model: there is no {CONFIG} in it")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(config, dict) or "format" not in config:
+    if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise ValueError(f"{path} is not the settings of a model saved by this library")
     if config["format"] > FORMAT:
         raise ValueError(

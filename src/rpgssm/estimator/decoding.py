@@ -1,0 +1,89 @@
+"""The auxiliary decoder: trained on the latents of a fitted model, to see what they hold. The model stays as it is."""
+
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from rpgssm.data import Modality, Sequences
+from rpgssm.models.decoder import decoder_loss
+from rpgssm.models.rpgssm import label
+from rpgssm.training import TrainingConfig, train
+
+from . import inference
+from .base import SequenceEstimator
+from .building import build_decoder
+from .results import form_of, in_form
+
+T = TypeVar("T", bound="DecodingEstimator")
+
+
+class DecodingEstimator(SequenceEstimator):
+    """An estimator with decoders from latents to frames, one for each modality, in `decoders_`."""
+
+    def fit_decoder(
+        self: T, X: Any, *, mask: Any = None, controls: Any = None, steps: int = 1000, learning_rate: float = 2e-3
+    ) -> T:
+        """Train decoders from the smoothed latents to the frames, to see what the latents hold. The model stays."""
+        data, _ = self._sequences(X, mask, controls)
+        latents = inference.in_batches(partial(inference.smooth, self.model_), data).mean
+        config = TrainingConfig(
+            max_steps=steps,
+            batch_size=min(self.batch_size, 8),
+            learning_rate=learning_rate,
+            schedule="cosine",
+            window=self._window(data),
+            seed=int(self.random_state),
+        )
+        for name in data.names:
+            modality = data.modalities[name]
+            pair = Sequences({"frames": modality, "latents": Modality(np.asarray(latents))}, None, data.lengths)
+            decoder = self._build_decoder(name, modality)
+            trained = train(decoder, _objective, pair, config, label=label, progress=bool(self.verbose))
+            self.decoders_[name] = trained.model
+        return self
+
+    def reconstruct(self, X: Any, *, mask: Any = None, controls: Any = None) -> Any:
+        """The frames that the auxiliary decoder expects for the smoothed latents; `fit_decoder` first."""
+        data, _ = self._sequences(X, mask, controls)
+        self._check_decoders()
+        form = form_of(X, data)
+        latents = inference.in_batches(partial(inference.smooth, self.model_), data).mean
+        return self._decoded(latents, lambda x: in_form(form, x, data.lengths))
+
+    def decode(self, latents: Any) -> Any:
+        """The frames that the auxiliary decoder expects for given latents (..., K)."""
+        self._check_fitted()
+        self._check_decoders()
+        z = np.asarray(latents, np.float32)
+        if z.ndim == 0 or z.shape[-1] != self.latent_dim:
+            raise ValueError(f"latents have shape {z.shape}: the last axis must be {self.latent_dim} long")
+        return self._decoded(z, lambda x: x)
+
+    def _decoded(self, z, shaped) -> Any:
+        rows, out = z.reshape(-1, z.shape[-1]), {}
+        for name, decoder in self.decoders_.items():
+            parts = [
+                np.asarray(inference.decode(decoder, rows[start : start + inference.FRAMES]))
+                for start in range(0, len(rows), inference.FRAMES)
+            ]
+            frames = np.concatenate(parts)
+            out[name] = shaped(frames.reshape(*z.shape[:-1], *frames.shape[1:]))
+        return next(iter(out.values())) if len(out) == 1 else out
+
+    def _check_decoders(self) -> None:
+        if not self.decoders_:
+            raise NotFittedError("there is no auxiliary decoder yet: call fit_decoder(X) first")
+
+    def _build_decoder(self, name: str, modality: Modality | None) -> Any:
+        shapes = self._data_info.frame_shapes
+        key = jax.random.fold_in(jax.random.key(int(self.random_state)), 1000 + sorted(shapes).index(name))
+        return build_decoder(int(self.latent_dim), shapes[name], modality, key)
+
+
+def _objective(decoder, batch, key):
+    del key  # nothing here is random
+    frames = batch.modalities["frames"]
+    return decoder_loss(decoder, batch.modalities["latents"].values, frames.frames(), frames.mask)
