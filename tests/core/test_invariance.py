@@ -99,7 +99,7 @@ def test_padding(chain, precision, method, before, after):
 
     posterior, padded_posterior = (compiled_smooth(method)(p) for p in (problem, longer))
     frames, steps = slice(before, before + TIME), slice(before, before + TIME - 1)
-    np.testing.assert_allclose(padded_posterior.log_z, posterior.log_z, rtol=1e-12)
+    np.testing.assert_allclose(padded_posterior.log_z, posterior.log_z, rtol=1e-12, atol=1e-13)
     for name, valid in (("mean", frames), ("cov", frames), ("cross", steps)):
         short, long = getattr(posterior, name), getattr(padded_posterior, name)
         np.testing.assert_allclose(long[:, valid], short, atol=1e-12, err_msg=name)
@@ -176,8 +176,7 @@ def test_nothing_observed_at_all(chain, precision, method):
     problem = masked_problem(15, chain, precision)
     blind = eqx.tree_at(lambda p: p.potentials[0].mask, problem, jnp.zeros((BATCH, TIME), bool))
     loss, gradient, info = evaluate(blind, method=method)
-    assert loss == 0
-    assert all(np.all(x == 0) for x in jax.tree.leaves((gradient, info)))
+    assert all(np.all(np.abs(x) < 1e-12) for x in jax.tree.leaves((loss, gradient, info)))
 
 
 @pytest.mark.parametrize("lanes", [1, 8])

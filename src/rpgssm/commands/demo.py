@@ -52,7 +52,7 @@ def _draw(path, task, model, readout, test, ahead, seen, scores) -> None:
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(11, 9), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.7))
+    top, bottom = np.ravel(figure.subfigures(2, 1, height_ratios=(1, 1.7)))
     moments = np.linspace(0, task.test.time - 1, 10).astype(int)
     grid = top.subplots(2, len(moments))
     top.suptitle("What the model sees (above), and what a decoder trained on its latents draws (below)")

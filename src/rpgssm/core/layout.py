@@ -91,7 +91,8 @@ class Lanes:
         return jnp.swapaxes(a, -3, -2)
 
     @staticmethod
-    def apply(a: Float[Array, "*a i j n"], x: Float[Array, "*b j n"]) -> Float[Array, "*c i n"]:
+    def apply(a: Float[Array, "*a i j m"], x: Float[Array, "*b j n"]) -> Float[Array, "*c i n"]:
+        """Matrices times vectors, one matrix per vector or (m = 1) one for all."""
         return _lane_apply(a, x)
 
     @staticmethod

@@ -16,6 +16,7 @@ nothing but rounding errors, and makes a NaN impossible.
 
 from functools import partial
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,6 @@ def _pick(x, j, axis):
 # inverse and log-determinant by sweeping
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def spd_inverse(
     M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -53,6 +53,11 @@ def spd_inverse(
 
     `floor` is a lower bound for the pivots known in advance (1 for matrices of the form I + positive semidefinite).
     """
+    return _spd_inverse(M, floor, layout)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _spd_inverse(M, floor, layout) -> Any:
     if layout is Rows and _many(M):
         inv, logdet = sweep(_side_by_side(M), M.shape[-1], floor)
         return _one_by_one(inv, M.shape), logdet.reshape(M.shape[:-2])
@@ -74,7 +79,7 @@ def _one_by_one(M, shape):
 
 
 def _spd_inverse_fwd(M, floor, layout):
-    inv, logdet = spd_inverse(M, floor, layout)
+    inv, logdet = _spd_inverse(M, floor, layout)  # pyright: ignore[reportGeneralTypeIssues]
     return (inv, logdet), inv
 
 
@@ -84,7 +89,7 @@ def _spd_inverse_bwd(floor, layout, inv, cotangents):
     return (layout.expand(logdet_bar) * inv - layout.mm(layout.mm(inv, inv_bar), inv),)
 
 
-spd_inverse.defvjp(_spd_inverse_fwd, _spd_inverse_bwd)
+_spd_inverse.defvjp(_spd_inverse_fwd, _spd_inverse_bwd)
 
 
 def sweep(
@@ -155,13 +160,17 @@ def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     return jnp.moveaxis(L, -1, 0).reshape(*lead, k, k)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows) -> Float[Array, "..."]:
     """Lower triangular Z with Z'Z = M⁻¹, the inverse of the Cholesky factor of M, for positive definite M.
 
     `floor` is a lower bound for the pivots known in advance. No pivot is taken smaller than that or than the rounding
     error of its diagonal entry, so the result is finite whatever rounding has done to M.
     """
+    return _inverse_factor(M, floor, layout)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _inverse_factor(M, floor, layout) -> Any:
     if layout is Rows and _many(M):
         return _one_by_one(inverse_factor(_side_by_side(M), floor, Lanes), M.shape)
     down, across = layout.row, layout.column  # a row taken out of M is indexed along `across`
@@ -189,7 +198,7 @@ def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = 
 
 
 def _inverse_factor_fwd(M, floor, layout):
-    Z = inverse_factor(M, floor, layout)
+    Z = _inverse_factor(M, floor, layout)
     return Z, Z
 
 
@@ -203,7 +212,7 @@ def _inverse_factor_bwd(floor, layout, Z, Z_bar):
     return (-sym(mm(t(Z), mm(half * mm(Z_bar, t(Z)), Z)), layout),)
 
 
-inverse_factor.defvjp(_inverse_factor_fwd, _inverse_factor_bwd)
+_inverse_factor.defvjp(_inverse_factor_fwd, _inverse_factor_bwd)
 
 
 def log_determinant(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
@@ -221,14 +230,18 @@ def gram(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * layout.eye_like(V))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spd_covariance(M: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """Covariances M⁻¹ of precisions M ≥ I, symmetric and positive definite also after rounding."""
+    return _spd_covariance(M, layout)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _spd_covariance(M, layout) -> Any:
     return gram(inverse_factor(M, 1.0, layout), layout)
 
 
 def _spd_covariance_fwd(M, layout):
-    V = spd_covariance(M, layout)
+    V = _spd_covariance(M, layout)
     return V, V
 
 
@@ -236,7 +249,7 @@ def _spd_covariance_bwd(layout, V, V_bar):
     return (-layout.mm(layout.mm(V, V_bar), V),)
 
 
-spd_covariance.defvjp(_spd_covariance_fwd, _spd_covariance_bwd)
+_spd_covariance.defvjp(_spd_covariance_fwd, _spd_covariance_bwd)
 
 
 @jax.custom_jvp

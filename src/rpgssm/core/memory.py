@@ -4,6 +4,7 @@ The estimate counts the arrays that live at the same time in one evaluation of t
 for choosing a batch size, not for accounting: it is within a factor of two of what the compiler reports.
 """
 
+from .layout import Lanes, choose_layout
 from .pairs import chunk_frames
 
 
@@ -30,7 +31,8 @@ def predict_memory(
     if shared and not masked:
         matrices, pairs = 20 * time * matrix, 0
     else:
-        matrices = (29 + 3 * modalities) * frames * matrix
+        live = 32 if choose_layout(batch, latent) is Lanes else 19
+        matrices = (live + 3 * modalities) * frames * matrix
         chunk = chunk_frames(time, batch, latent, lanes) * batch * (latent + 1) ** 2
         pairs = 0 if shared else modalities * (3 * chunk + 2 * frames * (latent + 1) ** 2)
     return itemsize * (vectors + logits + matrices + pairs)
