@@ -1,15 +1,32 @@
 """Fitted models that many tests look at and none changes: each is trained once, for a few steps."""
 
+import jax
+import numpy as np
 import pytest
 
 from rpgssm.estimator import RPGSSM
 
 from .worlds import simulate
 
-PUSH_DIM = 2
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_compilation(tmp_path_factory):
+    """Programs are compiled with little optimisation, and once: a second fit of the same shapes finds the first."""
+    folder = str(tmp_path_factory.mktemp("compiled"))
+    settings = {  # and what they are usually
+        "jax_disable_most_optimizations": (True, False),
+        "jax_compilation_cache_dir": (folder, None),
+        "jax_persistent_cache_min_compile_time_secs": (0.2, 1.0),
+    }
+    for name, (here, _) in settings.items():
+        jax.config.update(name, here)
+    yield
+    for name, (_, usual) in settings.items():
+        jax.config.update(name, usual)
 
 
 def quick(**settings) -> RPGSSM:
+    """A small model that trains in no time."""
     defaults = {"latent_dim": 2, "encoder": "linear", "max_steps": 20, "batch_size": 8, "verbose": False}
     return RPGSSM(**(defaults | {"validation_fraction": None} | settings))
 
@@ -31,8 +48,6 @@ def free(world):
 
 @pytest.fixture(scope="session")
 def pushed():
-    import numpy as np
-
     return simulate(n=10, t=12, push=np.array([[0.3, 0.0], [0.0, 0.4]]))
 
 

@@ -25,6 +25,15 @@ class Reading:
     every: int = 1
     """Use every n-th frame of images and videos."""
 
+    task_seed: int = 0
+    """Seed of the data of task:NAME."""
+
+    data_dir: Path | None = None
+    """Folder with the real files of task:NAME (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
+
+    background: Literal["auto", "real", "procedural"] = "auto"
+    """Backgrounds of task:NAME, if it has a distractor."""
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -118,12 +127,13 @@ class Fit:
     """Fit a model to DATA and save it.
 
     DATA is .npy (N, T, ...) or one long (T, ...); .npz, HDF5 or Zarr with one array per modality (the names mask,
-    controls and lengths are special); a folder of images or of videos; or a video file. Interrupted runs continue with
-    --resume.
+    controls and lengths are special); a folder of images or of videos; a video file; or task:NAME, the training set of
+    a built-in task, whose validation set then chooses the model. Interrupted runs continue with --resume, given the
+    same settings.
     """
 
     data: Positional[Path]
-    """File or folder."""
+    """File, folder, or task:NAME."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Folder for the model, its checkpoints and its history."""
@@ -131,6 +141,9 @@ class Fit:
     model: Annotated[Model, tyro.conf.arg(name="")] = field(default_factory=Model)
     training: Annotated[Training, tyro.conf.arg(name="")] = field(default_factory=Training)
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+
+    validation: Path | None = None
+    """Data like DATA to choose the best model by, instead of a part of DATA."""
 
     decoder_steps: int = 0
     """Also train the auxiliary decoder for so many steps, for `reconstruct`."""
@@ -153,7 +166,7 @@ class Transform:
     """Folder of the model."""
 
     data: Positional[Path]
-    """File or folder, as for fit."""
+    """File or folder, as for fit; task:NAME is the test set of a task, task:NAME:train its training set."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """File to write, .npz (or .npy for the means alone)."""
@@ -175,7 +188,7 @@ class ForecastCommand:
     """Folder of the model."""
 
     data: Positional[Path]
-    """File or folder, as for fit. Controls must reach into the future."""
+    """File or folder, as for transform. Controls must reach into the future."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """File to write, .npz."""
@@ -185,6 +198,9 @@ class ForecastCommand:
 
     samples: int = 0
     """Sampled trajectories to write as well."""
+
+    random_state: int = 0
+    """Seed of the samples."""
 
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
 

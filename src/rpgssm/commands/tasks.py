@@ -1,8 +1,9 @@
 """`rpgssm tasks` and `rpgssm evaluate`."""
 
 from pathlib import Path
+from typing import Any
 
-from rpgssm.tasks import TASKS, load_task
+from rpgssm.tasks import TASKS, Task, load_task
 
 from . import config as c
 
@@ -24,16 +25,26 @@ def tasks(command: c.Tasks) -> None:
 
 
 def evaluate(command: c.Evaluate) -> None:
+    from rpgssm.estimator import RPGSSM
     from rpgssm.evaluation import evaluate as score
 
-    from .models import load
-
-    estimator = load(command.run)
+    estimator = RPGSSM.load(command.run)
     task = load_task(command.task, seed=command.seed, data_dir=command.data_dir, background=command.background)
-    result = score(estimator, task)
+    result = score(estimator, task, prepare=preparation(estimator, task))
     print(result.table())
     folder = command.output or command.run / f"evaluation-{command.task}"
     folder.mkdir(parents=True, exist_ok=True)
     result.to_json(folder / "evaluation.json")
     result.figures(folder)
     print(f"Written to {folder}")
+
+
+def preparation(estimator: Any, task: Task) -> Any:
+    """How the task's observations must be shown to a model: None for as they are.
+
+    A model fitted to integer images scales them itself. One fitted to floating point numbers has seen what
+    `task.frames` makes of them.
+    """
+    fitted_to_integers = any(scale != 1.0 for scale in estimator._data_info.scales.values())
+    integers = task.train.observations.dtype.kind in "iu"
+    return task.frames if integers and not fitted_to_integers else None

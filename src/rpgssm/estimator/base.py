@@ -163,7 +163,7 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
             schedule=self.schedule,
             clip_norm=self.clip_norm,
             window=window,
-            validate_every=int(min(self.validate_every, self.max_steps)),
+            validate_every=int(self.validate_every),
             patience=self.patience,
             checkpoint_every=int(self.checkpoint_every),
             seed=int(self.random_state),

@@ -32,7 +32,7 @@ def write(directory: Path, config: Mapping[str, Any], trees: Mapping[str, Any], 
     arrays: dict[str, np.ndarray] = {}
     for name, tree in trees.items():
         arrays |= to_arrays(eqx.filter(tree, eqx.is_array), name)
-    arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+    arrays = {name: np.array(x, order="C") for name, x in arrays.items()}
     text = json.dumps({"format": FORMAT, "rpgssm": __version__, **config}, indent=2) + "\n"
     # each file complete or absent: written beside its place, then moved; the settings, which make it a model, last
     save_file(arrays, directory / (WEIGHTS + ".part"))

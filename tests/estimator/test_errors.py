@@ -1,0 +1,93 @@
+"""Errors say what was wrong and what to do."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from rpgssm.estimator import RPGSSM
+
+from .conftest import quick
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, x: m.transform(x),
+        lambda m, x: m.forecast(x, 2),
+        lambda m, x: m.sample(),
+        lambda m, x: m.online(),
+        lambda m, x: m.score(x),
+        lambda m, x: m.decode(x),
+        lambda m, x: m.summary(),
+        lambda m, x: m.save("nowhere"),
+        lambda m, x: m.transition_,
+    ],
+)
+def test_not_fitted(world, call):
+    with pytest.raises(NotFittedError, match=r"call fit\(X\) first"):
+        call(RPGSSM(), world.x)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"latent_dim": 0}, "latent_dim is 0: it must be a whole number of at least 1"),
+        ({"latent_dim": 2.0}, "latent_dim is 2.0"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"random_state": None}, "random_state is None: it must be a whole number"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0: it must be a positive number"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"clip_norm": 0}, "clip_norm is 0: it must be a positive number, or None"),
+        ({"window": "always"}, "window is 'always': it must be 'auto', None"),
+        ({"validation_fraction": 1.5}, "validation_fraction is 1.5: it must be between 0 and 1"),
+        ({"patience": 0}, "patience is 0"),
+        ({"prior": "open"}, "prior is 'open': it must be one of 'auto', 'stationary'"),
+        ({"precision": "full"}, "precision is 'full': it must be one of 'diagonal', 'cholesky'"),
+        ({"schedule": "linear"}, "schedule is 'linear': it must be one of"),
+        ({"encoder": "transformer"}, "encoder is 'transformer': it must be one of 'auto', 'linear'"),
+        ({"encoder": {}}, "encoder is {}"),
+        ({"encoder": {"left": "mlp"}}, "entry for 'left', but the modalities are observations"),
+        ({"prior": "controlled"}, r"needs controls: pass fit\(X, controls=...\)"),
+        ({"initial_scale": 2.0}, "scale is 2.0, not between 0 and"),
+        ({"initial_transition": np.eye(3)}, "2 latent dimensions need a square of that size"),
+    ],
+)
+def test_bad_settings_are_found_in_fit(world, settings, message):
+    model = quick().set_params(**settings)  # which says nothing yet
+    with pytest.raises(ValueError, match=message):
+        model.fit(world.x)
+
+
+def test_frames_must_be_as_they_were(stationary, two, world):
+    with pytest.raises(ValueError, match=r"frames have shape \(6,\): pass \(N, T, 6\)"):
+        stationary.transform(world.x[..., :4])
+    with pytest.raises(ValueError, match="modalities must be left, right"):
+        two.transform({"left": world.x[..., :3]})
+
+
+def test_controls_must_be_as_they_were(stationary, controlled, discrete, world, pushed):
+    with pytest.raises(ValueError, match="fitted without controls: leave controls out"):
+        stationary.transform(world.x, controls=pushed.u)
+    with pytest.raises(ValueError, match="fitted with controls: pass controls= here too"):
+        controlled.transform(pushed.x)
+    with pytest.raises(ValueError, match="vectors of length 1, but the model was fitted with vectors of length 2"):
+        controlled.transform(pushed.x, controls=pushed.u[..., :1])
+    with pytest.raises(ValueError, match="are integers, but the model was fitted with vectors"):
+        controlled.transform(pushed.x, controls=np.zeros((10, 12), int))
+    model, u = discrete
+    u = u.copy()
+    u[4, 7] = 5
+    with pytest.raises(
+        ValueError, match="hold 5 in sequence 4, frame 7, but the model was fitted with integers from 0"
+    ):
+        model.transform(pushed.x, controls=u)
+    with pytest.raises(ValueError, match="choose 'controlled' or 'network'"):
+        quick(prior="free").fit(pushed.x, controls=pushed.u)
+    with pytest.raises(ValueError, match="pass validation_controls= here too"):
+        quick().fit(pushed.x, controls=pushed.u, validation=pushed.x)
+
+
+def test_a_network_prior_has_no_single_transition(discrete):
+    with pytest.raises(AttributeError, match="depends on the controls"):
+        _ = discrete[0].transition_
+    assert "network prior" in discrete[0].summary()

@@ -1,0 +1,128 @@
+"""Fitting: repeatable, continued, interrupted, started several times."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import rpgssm.estimator.base as base
+from rpgssm.data import as_sequences
+from rpgssm.estimator import RPGSSM
+from rpgssm.training import TrainingDiverged
+
+from .conftest import quick
+
+
+def test_conventions_of_scikit_learn(stationary):
+    matrix = 0.5 * np.eye(2)
+    model = RPGSSM(latent_dim=2, initial_transition=matrix, max_steps=7)
+    assert model.get_params()["initial_transition"] is matrix
+    copy = clone(model)
+    assert copy.get_params()["max_steps"] == 7
+    assert copy.set_params(max_steps=3, prior="free").max_steps == 3
+    assert not [name for name in vars(model) if name.endswith("_")]
+    assert not hasattr(clone(stationary), "model_")
+    assert stationary.n_features_in_ == 6
+
+
+def test_the_same_seed_gives_the_same_model(stationary, world):
+    again, other = quick().fit(world.x), quick(random_state=1).fit(world.x)
+    np.testing.assert_array_equal(again.transform(world.x), stationary.transform(world.x))
+    assert not np.allclose(other.transform(world.x), stationary.transform(world.x))
+
+
+def test_fit_learns_and_keeps_a_table(stationary):
+    history = stationary.history_
+    assert history["step"].tolist() == [10, 20]
+    assert history["loss"][-1] < history["loss"][0]
+    assert (stationary.n_steps_, stationary.best_step_, stationary.stopped_) == (20, 20, "max_steps")
+
+
+def test_partial_fit_goes_on(world):
+    model = quick(schedule="constant").partial_fit(world.x)
+    first = model.history_["loss"].copy()
+    model.partial_fit(world.x)
+    assert model.history_["step"].tolist() == [10, 20, 30, 40]
+    np.testing.assert_array_equal(model.history_["loss"][:2], first)
+    assert model.history_["loss"][2] < first[0]
+    assert model.history_["loss"][3] < first[1]
+    assert model.n_steps_ == model.best_step_ == 40
+    assert np.all(np.diff(model.history_["seconds"]) >= 0)
+
+
+@pytest.mark.slow
+def test_the_best_of_several_starts_is_kept(world):
+    model = quick(n_init=2, max_steps=10).fit(world.x)
+    alone = [quick(random_state=seed, max_steps=10).fit(world.x) for seed in (0, 1)]
+    losses = [m.history_["loss"][-1] for m in alone]
+    np.testing.assert_allclose(model.init_losses_, losses, rtol=1e-4)
+    best = alone[int(np.argmin(losses))]
+    np.testing.assert_allclose(model.transform(world.x), best.transform(world.x), atol=1e-3)
+
+
+@pytest.mark.slow
+def test_validation_data_choose_the_model(world):
+    model = quick(validate_every=10).fit(world.x[:8], validation=world.x[2:])
+    assert np.isfinite(model.history_["validation_loss"]).all()
+    assert model.best_step_ in (10, 20)
+    held_out = base.SequenceEstimator._hold_out(quick(validation_fraction=0.4), as_sequences(world.x)[0], None, [])
+    assert [len(part) for part in held_out] == [6, 4]
+
+
+def test_too_few_sequences_are_not_held_out(world):
+    notes = []
+    data, held_out = quick(validation_fraction=0.1)._hold_out(as_sequences(world.x)[0], None, notes)
+    assert len(data) == 10
+    assert held_out is None
+    assert "too few sequences" in notes[0]
+
+
+def test_resumed_runs_end_where_whole_ones_do(world, tmp_path):
+    settings = {"schedule": "constant", "checkpoint_every": 5}
+    whole = quick(**settings, max_steps=15).fit(world.x)
+    part = quick(**settings, max_steps=10, checkpoint_dir=tmp_path).fit(world.x)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        part.fit(world.x)
+    resumed = quick(**settings, max_steps=15, checkpoint_dir=tmp_path).fit(world.x, resume=True)
+    np.testing.assert_array_equal(resumed.transform(world.x), whole.transform(world.x))
+    assert resumed.history_["step"][-1] == 15
+    other = quick(**settings, max_steps=15, batch_size=4, checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match="batch_size is 4 and was 8"):
+        other.fit(world.x, resume=True)
+
+
+@pytest.mark.parametrize("n_init", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_interrupt_leaves_a_usable_model(world, monkeypatch, tmp_path, n_init):
+    name = "train" if n_init == 1 else "train_many"
+    original = getattr(base, name)
+
+    def interrupted(*arguments, **options):
+        def stop(report):
+            raise KeyboardInterrupt
+
+        return original(*arguments, **options, callbacks=[stop])
+
+    monkeypatch.setattr(base, name, interrupted)
+    model = quick(n_init=n_init, max_steps=10).fit(world.x)
+    assert model.stopped_ == "interrupted"
+    assert 0 < model.n_steps_ < 10
+    assert np.isfinite(model.transform(world.x)).all()
+    assert "interrupted" in model.summary()
+    loaded = RPGSSM.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.transform(world.x), model.transform(world.x))
+
+
+@pytest.mark.slow
+def test_divergence_is_an_error_that_names_the_step(world):
+    with pytest.raises(TrainingDiverged, match="Try a lower learning rate"):
+        quick(learning_rate=1e30, clip_norm=None).fit(world.x)
+
+
+@pytest.mark.slow
+def test_long_sequences_are_cut_into_windows(world):
+    long = np.concatenate(world.x)  # one sequence of 120 frames
+    model = quick(max_steps=5, batch_size=4, window=12).fit(long)
+    assert "trained on windows of 12 frames" in model.notes_
+    assert model.transform(long).shape == (120, 2)
+    automatic = quick(batch_size=4)
+    assert automatic._window(as_sequences(long)[0]) == 30
+    assert automatic._window(as_sequences(world.x)[0]) is None
