@@ -1,5 +1,7 @@
 """Fitted models that many tests look at and none changes: each is trained once, for a few steps."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -27,8 +29,9 @@ def quick_compilation(tmp_path_factory):
 
 def quick(**settings) -> RPGSSM:
     """A small model that trains in no time."""
-    defaults = {"latent_dim": 2, "encoder": "linear", "max_steps": 20, "batch_size": 8, "verbose": False}
-    return RPGSSM(**(defaults | {"validation_fraction": None} | settings))
+    usual: dict[str, Any] = {"latent_dim": 2, "encoder": "linear", "max_steps": 20, "batch_size": 8}
+    usual.update({"verbose": False, "validation_fraction": None}, **settings)
+    return RPGSSM(**usual)
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,8 @@ def write(path: Path, arrays: dict[str, Any]) -> None:
     if path.suffix == ".npy":
         np.save(path, arrays["mean"])
     else:
-        np.savez(path, **{name: np.asarray(x) for name, x in arrays.items()})
+        named: dict[str, Any] = {name: np.asarray(x) for name, x in arrays.items()}
+        np.savez(path, **named)
     print(f"Wrote {path}: means {'×'.join(map(str, np.shape(arrays['mean'])))}")
 
 
