@@ -70,6 +70,7 @@ def test_two_modalities_are_better_than_one():
 @pytest.mark.parametrize("prior", ["controlled", "network"])
 def test_controls_make_forecasts_better(prior):
     world = simulate(push=np.array([[1.0, 0.0], [0.0, 1.0]]), t=41)
+    assert world.u is not None
     x, u = world.x[:, :30], world.u
     model = learner(prior=prior).fit(x, controls=u[:, :30])
     assert linear_r2(model.transform(x, controls=u[:, :30]), world.z[:, :30]) > 0.9

@@ -1,5 +1,7 @@
 """Fitting: repeatable, continued, interrupted, started several times."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -16,7 +18,7 @@ def test_conventions_of_scikit_learn(stationary):
     matrix = 0.5 * np.eye(2)
     model = RPGSSM(latent_dim=2, initial_transition=matrix, max_steps=7)
     assert model.get_params()["initial_transition"] is matrix
-    copy = clone(model)
+    copy: Any = clone(model)
     assert copy.get_params()["max_steps"] == 7
     assert copy.set_params(max_steps=3, prior="free").max_steps == 3
     assert not [name for name in vars(model) if name.endswith("_")]
