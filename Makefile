@@ -13,9 +13,8 @@ help: ## Show this help
 
 setup: $(VENV)/.dev ## Install the library and the tools for working on it into .venv
 
-demo: $(VENV)/.bench ## Install what the library needs, and run a small demonstration
-	@$(BIN)/rpgssm bench core --small
-	@echo "This is a small benchmark of the core; the full demo arrives with the estimator."
+demo: $(VENV)/.bench ## Install what the library needs, and learn a pendulum from video (about five minutes)
+	@$(BIN)/rpgssm demo --overwrite
 
 test: $(VENV)/.dev ## Run the tests, but for the slow ones
 	@$(BIN)/python -m pytest
@@ -30,6 +29,7 @@ lint: $(VENV)/.dev ## Check style, formatting and types
 
 bench: $(VENV)/.bench ## Run the full benchmark of the core
 	@$(BIN)/rpgssm bench core
+	@$(BIN)/rpgssm bench train
 
 clean: ## Remove .venv, caches and build products
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

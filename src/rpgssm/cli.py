@@ -6,7 +6,7 @@ is imported only once the arguments have been understood, so that `rpgssm --help
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,7 +18,7 @@ _DESCRIPTION = """Learn latent dynamics from time series and video without recon
 `rpgssm COMMAND --help` explains a command; `rpgssm --version` prints the version."""
 
 
-def _named(kind: type, name: str):
+def _named(kind: type, name: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(name)]
 
 

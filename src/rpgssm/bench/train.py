@@ -17,6 +17,7 @@ from rpgssm.bench.config import BenchTrainConfig
 from rpgssm.bench.contestants import turn
 from rpgssm.data import Modality, Sequences
 from rpgssm.estimator import RPGSSM
+from rpgssm.estimator.base import DataInfo
 from rpgssm.models.rpgssm import RPGSSMModel, label, objective
 from rpgssm.training import TrainingConfig
 from rpgssm.training.batching import training_plan
@@ -59,7 +60,7 @@ def run(config: BenchTrainConfig) -> None:
 
 def _measure(encoder: str, data: Sequences, repeats: int) -> tuple[list[float], list[float]]:
     estimator = RPGSSM(latent_dim=LATENT, encoder=encoder)
-    model = estimator._build(estimator._describe(data), data, 0)
+    model = estimator._build(DataInfo.of(data), data, 0)
     one_step = _training_step(model, data)
     alone = _encoder_pass(model, data)
     pairs = [(turn(one_step) / STEPS, turn(alone)) for _ in range(repeats)]

@@ -5,6 +5,7 @@ linear regression whether the latents hold them.
 """
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,8 @@ def _draw(path, task, model, readout, test, ahead, seen, scores) -> None:
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(11, 9), layout="constrained")
-    top, bottom = np.ravel(figure.subfigures(2, 1, height_ratios=(1, 1.7)))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.7))
+    top, bottom = parts
     moments = np.linspace(0, task.test.time - 1, 10).astype(int)
     grid = top.subplots(2, len(moments))
     top.suptitle("What the model sees (above), and what a decoder trained on its latents draws (below)")
@@ -63,9 +65,7 @@ def _draw(path, task, model, readout, test, ahead, seen, scores) -> None:
             axis.set_axis_off()
         grid[0, column].set_title(f"frame {t}", fontsize=8)
     names = list(task.test.targets)
-    axes = (
-        np.atleast_2d(bottom.subplots(len(names) + 1, 1))[0] if len(names) == 0 else bottom.subplots(len(names) + 1, 1)
-    )
+    axes = bottom.subplots(len(names) + 1, 1)
     smoothed, future = readout.predict(test.mean), readout.predict(ahead.mean)
     frames = np.arange(task.test.time)
     for axis, name in zip(axes, names, strict=False):
