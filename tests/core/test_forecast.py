@@ -8,7 +8,7 @@ import pytest
 from rpgssm.core import GaussianChain, Moments, forecast
 from rpgssm.core.smoother import filter, smooth
 
-from .problems import random_problem
+from .problems import quick_jit, random_problem
 
 SEEN, STEPS = 4, 3
 
@@ -31,11 +31,11 @@ def _time(x, s, chain):
 def test_forecast_is_smoothing_without_observations(kind, precision):
     chain, potentials = random_problem(4, kind, precision, time=SEEN + STEPS)
     past, future, seen = split(chain, potentials)
-    last = filter(past, seen)
+    last = quick_jit(filter)(past, seen)
     out = forecast(future, Moments(last.mean[:, -1], last.cov[:, -1]), STEPS, samples=20_000, key=jax.random.key(0))
     observed = jnp.broadcast_to(jnp.arange(SEEN + STEPS) < SEEN, potentials[0].h.shape[:2])
     masked = tuple(type(p)(p.h, p.precision, observed) for p in potentials)
-    exact = smooth(chain, masked)
+    exact = quick_jit(smooth)(chain, masked)
     np.testing.assert_allclose(out.mean, exact.mean[:, SEEN:], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(jnp.broadcast_to(out.cov, exact.cov[:, SEEN:].shape), exact.cov[:, SEEN:], atol=1e-10)
     assert out.samples is not None

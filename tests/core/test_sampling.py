@@ -8,7 +8,7 @@ import pytest
 from rpgssm.core import sample_posterior, sample_prior
 
 from .oracles import chain_of, joint_posterior, prior_joint, total_of
-from .problems import random_problem
+from .problems import quick_jit, random_problem
 
 N = 20_000
 
@@ -35,7 +35,8 @@ def test_prior(kind):
 @pytest.mark.parametrize("method", ["sequential", "parallel"])
 def test_posterior(kind, precision, method):
     chain, potentials = random_problem(2, kind, precision, masked=precision != "shared full", time=4)
-    z = np.asarray(sample_posterior(jax.random.key(1), chain, potentials, N, method=method))
+    draw = quick_jit(lambda key, *problem: sample_posterior(key, *problem, N, method=method))
+    z = np.asarray(draw(jax.random.key(1), chain, potentials))
     assert z.shape == (N, *potentials[0].h.shape)
     for n in range(z.shape[1]):
         h, Lam = total_of(potentials, n)
@@ -54,8 +55,9 @@ def test_posterior_samples_are_differentiable(kind):
         return jnp.sum(jnp.sin(z))
 
     step = 1e-5
-    numeric = (f(jnp.asarray(1 + step)) - f(jnp.asarray(1 - step))) / (2 * step)
-    np.testing.assert_allclose(jax.grad(f)(jnp.asarray(1.0)), numeric, rtol=1e-5)
+    value = quick_jit(f)
+    numeric = (value(jnp.asarray(1 + step)) - value(jnp.asarray(1 - step))) / (2 * step)
+    np.testing.assert_allclose(quick_jit(jax.grad(f))(jnp.asarray(1.0)), numeric, rtol=1e-5)
 
 
 def _scaled(p, scale):

@@ -24,7 +24,14 @@ def demo(command: c.Demo) -> None:
         raise ValueError(f"{folder} is not empty: choose another folder with -o, or pass --overwrite")
     print("Drawing 300 films of a pendulum, with a new random background in each frame ...", flush=True)
     task = load_task(TASK, background="procedural", n_train=300, n_validation=8, n_test=50, cache=False)
-    model = RPGSSM(latent_dim=16, encoder="cnn", max_steps=command.steps)
+    model = RPGSSM(
+        latent_dim=16,
+        encoder="cnn",
+        precision="cholesky",
+        initial_precision=0.1,
+        prior_learning_rate=1e-2,
+        max_steps=command.steps,
+    )
     print(f"Learning from the images alone, {command.steps} steps ...", flush=True)
     began = time.perf_counter()
     model.fit(task.train.observations)
