@@ -87,7 +87,7 @@ def _draw(path, task, model, readout, test, ahead, seen, scores) -> None:
         )
         axis.axvline(CONTEXT, color="grey", lw=0.5)
         axis.set_ylabel(f"{name}\nR² {scores[name]:.2f}")
-    axes[0].legend(loc="upper right", fontsize=8, ncols=3)
+    axes[0].legend(loc="lower right", fontsize=8, ncols=3)
     axes[0].set_title("A film not seen in training: latents, read out by linear regression", fontsize=10)
     axes[len(names) - 1].set_xlabel("frame")
     curve = axes[-1]
