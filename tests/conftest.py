@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import jax
@@ -28,6 +29,28 @@ def lenient_promotion() -> Iterator[None]:
     """For calls into other libraries that rely on silent promotion of dtypes."""
     with jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture(scope="session")
+def compile_quickly(tmp_path_factory) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which programs are compiled with little optimisation, and once: a second fit of the same shapes
+    finds the first."""
+    folder = str(tmp_path_factory.mktemp("compiled"))
+    settings = {  # and what they are usually
+        "jax_disable_most_optimizations": (True, False),
+        "jax_compilation_cache_dir": (folder, None),
+        "jax_persistent_cache_min_compile_time_secs": (0.2, 1.0),
+    }
+
+    @contextmanager
+    def quickly() -> Iterator[None]:
+        for name, (here, _) in settings.items():
+            jax.config.update(name, here)
+        yield
+        for name, (_, usual) in settings.items():
+            jax.config.update(name, usual)
+
+    return quickly
 
 
 @pytest.fixture

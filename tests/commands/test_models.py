@@ -3,7 +3,6 @@
 import json
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -26,19 +25,9 @@ SMALL = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_compilation(tmp_path_factory):
-    """Programs are compiled with little optimisation, and once."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    settings = {
-        "jax_disable_most_optimizations": (True, False),
-        "jax_compilation_cache_dir": (folder, None),
-        "jax_persistent_cache_min_compile_time_secs": (0.2, 1.0),
-    }
-    for name, (here, _) in settings.items():
-        jax.config.update(name, here)
-    yield
-    for name, (_, usual) in settings.items():
-        jax.config.update(name, usual)
+def quick_compilation(compile_quickly):
+    with compile_quickly():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,19 +11,9 @@ from .worlds import simulate
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_compilation(tmp_path_factory):
-    """Programs are compiled with little optimisation, and once: a second fit of the same shapes finds the first."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    settings = {  # and what they are usually
-        "jax_disable_most_optimizations": (True, False),
-        "jax_compilation_cache_dir": (folder, None),
-        "jax_persistent_cache_min_compile_time_secs": (0.2, 1.0),
-    }
-    for name, (here, _) in settings.items():
-        jax.config.update(name, here)
-    yield
-    for name, (_, usual) in settings.items():
-        jax.config.update(name, usual)
+def quick_compilation(compile_quickly):
+    with compile_quickly():
+        yield
 
 
 def quick(**settings) -> RPGSSM:

@@ -1,13 +1,12 @@
 """Batches: without replacement, windows inside the sequences, the same at every call."""
 
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
 from rpgssm.data import Modality, Sequences
-from rpgssm.training.batching import batch_at, in_order, shuffle, take_windows, training_plan, validation_plan
+from rpgssm.training.batching import batch_at, in_order, shuffle, training_plan, validation_plan
 
 
 def numbered(n: int, t: int, lengths=None) -> Sequences:
@@ -104,13 +103,6 @@ def test_validation_shows_everything_in_fixed_batches():
 
 def test_windows_longer_than_the_sequences_are_whole_sequences():
     assert training_plan(numbered(4, 6), 2, 6).window is None
-
-
-def test_windows_under_jit_equal_slices():
-    data = numbered(4, 12)
-    batch = jax.jit(take_windows, static_argnums=3)(data, jnp.array([2, 0], jnp.int32), jnp.array([5, 1], jnp.int32), 3)
-    values = data.modalities["x"].values
-    np.testing.assert_array_equal(batch.modalities["x"].values, np.stack([values[2, 5:8], values[0, 1:4]]))
 
 
 def test_no_sequences():

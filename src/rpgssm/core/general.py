@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .layout import Rows
 from .linalg import eye_like, mm, mv, shrink, spd_inverse, sym, transpose
 from .messages import Kernels, Messages, pull_back
 from .recurrence import Driver, linear_recurrence
@@ -42,7 +43,7 @@ class GeneralInference(NamedTuple):
     def update(self, g: Float[Array, "t b k"], M: Float[Array, "t c k k"]):
         """Predicted moments times the potential (g, M): V = (P⁻¹ + M)⁻¹, mean = m + V(g - Mm)."""
         V = shrink(self.P, M)
-        return self.m + matvec(V, g - matvec(M, self.m)), V
+        return self.m + Rows.apply(V, g - Rows.apply(M, self.m)), V
 
     def log_determinant(self) -> Float[Array, " c"]:
         """log |J_posterior| - log |J_prior| = Σ_t log|I + P_tΛ_t|."""
@@ -59,13 +60,6 @@ def log_det_one_plus(P: Float[Array, "*n k k"], M: Float[Array, "*n k k"]) -> Fl
     kernels = Kernels(zero.reshape(1, 1, -1, *P.shape[-2:]), M.reshape(1, 1, -1, *M.shape[-2:]))
     messages = Messages(*pull_back(kernels, P.reshape(1, 1, -1, *P.shape[-2:]), "sequential"))  # pyright: ignore[reportGeneralTypeIssues]
     return messages.logdet.reshape(P.shape[:-2])
-
-
-def matvec(V: Float[Array, "t c k k"], h: Float[Array, "t b k"]) -> Float[Array, "t b k"]:
-    """V h for symmetric V, with one matrix product per frame where the covariance is shared."""
-    if V.shape[1] == 1:
-        return mm(h, V[:, 0])
-    return mv(V, h)
 
 
 class TimeFirst(NamedTuple):
@@ -125,7 +119,7 @@ def infer_general(
     prior = time_first(chain)
     Lam = jnp.broadcast_to(Lam, (length, *Lam.shape[1:]))
     mean = prior_means(prior.m1, prior.A, prior.b)
-    Lm = matvec(Lam, mean) if Lam.shape[1] == 1 else mv(Lam, mean)
+    Lm = Rows.apply(Lam, mean) if Lam.shape[1] == 1 else mv(Lam, mean)
     offset = jnp.sum((h - 0.5 * Lm) * mean, (0, 2))
     h = h - Lm
 
@@ -141,7 +135,7 @@ def infer_general(
     P = Q_before + E[:, 0]
     V = messages.Mt[:, 0]
     none = jnp.zeros_like
-    moved = mv(prior.A, matvec(V, h[:-1]))
+    moved = mv(prior.A, Rows.apply(V, h[:-1]))
     x = in_time(linear_recurrence(messages.G, pair(none(moved), h[1:]), pair(moved, none(moved)), driver))
     e_future, E_future = (x[:, 1], E[:, 1]) if directions == 2 else (none(h), none(Lam))
     return GeneralInference(mean, offset, h, Lam, x[:, 0], P, e_future, E_future, messages)
@@ -159,4 +153,4 @@ def in_time(x: Float[Array, "s d *rest"]) -> Float[Array, "t d *rest"]:
 def natural_marginals(inference: GeneralInference, mean, V):
     """Posterior marginals (h, Λ) of the original variables from their moments."""
     precision, logdet = spd_inverse(V + eye_like(V) * jnp.finfo(V.dtype).tiny ** 0.5)
-    return matvec(precision, mean + inference.prior_mean), precision, -logdet
+    return Rows.apply(precision, mean + inference.prior_mean), precision, -logdet

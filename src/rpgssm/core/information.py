@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .layout import Layout, Rows
+from .layout import Layout, Rows, sum_to, to_rows
 from .linalg import eye_like, inverse_factor, log_determinant, mm, sym, transpose
 from .messages import parallel_information
 from .recurrence import Driver, conjugate_recurrence, shift
@@ -79,11 +79,19 @@ def pull_back_stationary(
 
 def information_step(kernel: Kernel, M: Float[Array, "..."], layout: Layout = Rows):
     """The one step of which everything along a stationary chain is made: (E, G, log|N⁻¹ + M|) and Z."""
+    E, Z, Y = _step(kernel, M, layout)
+    return _messages(E, Z, Y, layout), Z
+
+
+def _step(kernel, M, layout):
+    """The part of it that the next step waits for."""
     Z = inverse_factor(kernel.N_inv + M, 1.0, layout)  # N ≤ I, so N⁻¹ ≥ I
-    Y = layout.mm(Z, kernel.C)
-    Y_t = layout.transpose(Y)
-    E = kernel.E0 - sym(layout.mm(Y_t, Y), layout)
-    return Messages(E, layout.mm(Y_t, Z), log_determinant(Z, layout)), Z
+    Y = layout.mm_now(Z, kernel.C)
+    return kernel.E0 - sym(layout.mm(layout.transpose(Y), Y), layout), Z, Y
+
+
+def _messages(E, Z, Y, layout):
+    return Messages(E, layout.mm(layout.transpose(Y), Z), log_determinant(Z, layout))
 
 
 def _evaluate(kernel, Lam, steps, driver, layout):
@@ -94,20 +102,16 @@ def _evaluate(kernel, Lam, steps, driver, layout):
         return _until_steady(kernel, Lam[0], steps, layout)
 
     def step(E, Lam):
-        Z = inverse_factor(kernel.N_inv + (E + Lam), 1.0, layout)
-        Y = layout.mm_now(Z, kernel.C)
-        E = kernel.E0 - sym(layout.mm(layout.transpose(Y), Y), layout)
-        return E, (E, Z, Y)
+        out = _step(kernel, E + Lam, layout)
+        return out[0], out
 
-    # only what the next step waits for is computed in the loop
     _, (E, Z, Y) = lax.scan(step, jnp.zeros(Lam.shape[1:], Lam.dtype), Lam)
-    return Messages(E, layout.mm(layout.transpose(Y), Z), log_determinant(Z, layout)), Z
+    return _messages(E, Z, Y, layout), Z
 
 
 def _parallel(kernel, Lam, steps, layout):
     """M_s at all steps by an associative scan, which is written for `Rows` and for kernels in the form (K, N)."""
-    rows = (lambda x: x) if layout is Rows else (lambda x: jnp.moveaxis(x, -1, -3))
-    N_inv, C, Lam = rows(kernel.N_inv), rows(kernel.C), rows(Lam)
+    N_inv, C, Lam = (to_rows(layout, x) for x in (kernel.N_inv, kernel.C, Lam))
     Z = inverse_factor(N_inv, 1.0)
     N = sym(mm(transpose(Z), Z))
     shape = (steps, *Lam.shape[1:])
@@ -158,15 +162,8 @@ def _backward(steps, driver, layout, saved, cotangents):
     M_bar = conjugate_recurrence(G, E_bar, Y, driver, layout)
     X = E_bar + shift(M_bar, back=True)
     C_bar = mm(S, transpose(G_bar)) - 2 * mm(G_t, X)
-    kernel_bar = Kernel(*(_reduce(x, like.shape) for x, like in zip((M_bar, C_bar, X), kernel, strict=True)))
+    kernel_bar = Kernel(*(sum_to(x, like.shape) for x, like in zip((M_bar, C_bar, X), kernel, strict=True)))
     return kernel_bar, jnp.sum(M_bar, 0, keepdims=True) if Lam.shape[0] == 1 and steps > 1 else M_bar
-
-
-def _reduce(x, shape):
-    """Sum over time, and over sequences where they share the kernel."""
-    x = jnp.sum(x, 0)
-    axes = tuple(i for i, (m, n) in enumerate(zip(x.shape, shape, strict=True)) if n == 1 and m > 1)
-    return jnp.sum(x, axes, keepdims=True) if axes else x
 
 
 pull_back_stationary.defvjp(_forward, _backward)

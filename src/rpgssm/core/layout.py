@@ -121,8 +121,8 @@ class Lanes:
 # Sums of slices have derivatives made of scatters and reductions, which are slow: they are given as products instead.
 
 
-def _sum_to(x, shape):
-    """Sum over the leading axes along which an operand of the given shape was repeated."""
+def sum_to(x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Sum over the axes along which an operand of the given shape was repeated: the transpose of broadcasting."""
     x = jnp.sum(x, tuple(range(x.ndim - len(shape))))
     axes = tuple(i for i, (m, n) in enumerate(zip(x.shape, shape, strict=True)) if n == 1 and m > 1)
     return jnp.sum(x, axes, keepdims=True) if axes else x
@@ -137,7 +137,7 @@ def _lane_product(a, b):
 def _lane_product_bwd(saved, c_bar):
     a, b = saved
     a_bar, b_bar = _lane_product(c_bar, jnp.swapaxes(b, -3, -2)), _lane_product(jnp.swapaxes(a, -3, -2), c_bar)
-    return _sum_to(a_bar, a.shape), _sum_to(b_bar, b.shape)
+    return sum_to(a_bar, a.shape), sum_to(b_bar, b.shape)
 
 
 _lane_product.defvjp(lambda a, b: (_lane_product(a, b), (a, b)), _lane_product_bwd)
@@ -152,7 +152,7 @@ def _lane_apply(a, x):
 def _lane_apply_bwd(saved, y_bar):
     a, x = saved
     a_bar, x_bar = y_bar[..., :, None, :] * x[..., None, :, :], _lane_apply(jnp.swapaxes(a, -3, -2), y_bar)
-    return _sum_to(a_bar, a.shape), _sum_to(x_bar, x.shape)
+    return sum_to(a_bar, a.shape), sum_to(x_bar, x.shape)
 
 
 _lane_apply.defvjp(lambda a, x: (_lane_apply(a, x), (a, x)), _lane_apply_bwd)

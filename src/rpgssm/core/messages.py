@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .layout import sum_to
 from .linalg import cholesky_psd, eye_like, inverse_factor, log_determinant, mm, sym, transpose
 from .recurrence import Driver, conjugate_recurrence, shift
 
@@ -133,14 +134,8 @@ def _pull_back_bwd(driver, saved, cotangents):
     KG = mm(K, G_bar)
     X = mm(mm(K, Z), transpose(K)) + Mt_bar - sym(mm(KG, N))
     K_total = _contract(Mt, 2 * mm(K, Z), K.shape) + _contract(W, transpose(G_bar), K.shape)
-    N_total = sym(_reduce(l_bar * Mt, N.shape) - _contract(Mt, mm(X, Mt) + KG, N.shape))
-    return Kernels(K_total, N_total), _reduce(M_bar, Lam.shape)
-
-
-def _reduce(x, shape):
-    """Sum over the axes along which an operand of the given shape was repeated."""
-    axes = tuple(i for i, (m, n) in enumerate(zip(x.shape, shape, strict=True)) if n == 1 and m > 1)
-    return jnp.sum(x, axes, keepdims=True) if axes else x
+    N_total = sym(sum_to(l_bar * Mt, N.shape) - _contract(Mt, mm(X, Mt) + KG, N.shape))
+    return Kernels(K_total, N_total), sum_to(M_bar, Lam.shape)
 
 
 def _contract(a, b, shape):
@@ -151,7 +146,7 @@ def _contract(a, b, shape):
     if s == 1 and c == 1 and full[0] * full[2] > 1:
         out = jnp.einsum("sdcij,sdcjk->dik", a, b, precision=lax.Precision.HIGHEST)
         return out[None, :, None]
-    return _reduce(mm(a, b), shape)
+    return sum_to(mm(a, b), shape)
 
 
 pull_back.defvjp(_pull_back_fwd, _pull_back_bwd)

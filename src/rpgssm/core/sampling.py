@@ -89,12 +89,8 @@ def _general(i: GeneralInference, chain):
     J = mm(mm(transpose(mm(A, F[:-1])), transpose(Z)), Z)
     rest = eye_like(F) - mm(J, A)
     cov = sym(mm(mm(rest, F[:-1]), transpose(rest)) + mm(mm(J, prior.Q), transpose(J)))
-    r = mean.at[:-1].add(-matvec_gain(J, i.m[1:]))
+    r = mean.at[:-1].add(-Rows.apply(J, i.m[1:]))
     return r, J, cholesky_psd(jnp.concatenate([cov, F[-1:]]))
-
-
-def matvec_gain(J: Float[Array, "t c k k"], m: Float[Array, "t b k"]) -> Float[Array, "t b k"]:
-    return mm(m, transpose(J[:, 0])) if J.shape[1] == 1 else mv(J, m)
 
 
 def as_general(chain: StationaryChain, length: int) -> GaussianChain:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .general import GeneralInference, infer_general, matvec
+from .general import GeneralInference, infer_general
 from .layout import Lanes, Layout, Rows, choose_layout, to_rows
 from .linalg import eye_like, mm, spd_covariance, transpose
 from .recurrence import Driver
@@ -146,8 +146,8 @@ def filter(
         return _posterior(0.5 * quadratic - 0.5 * i.log_determinant(), mean, V, None, o)
     mean, V = i.update(i.h, i.Lam)
     # ½ (h - Λm)'V(h - Λm) + h'm - ½ m'Λm at each frame, m the predicted mean
-    r = i.h - matvec(i.Lam, i.m)
-    quadratic = jnp.sum(r * matvec(V, r) + (i.h + r) * i.m, (0, 2))
+    r = i.h - Rows.apply(i.Lam, i.m)
+    quadratic = jnp.sum(r * Rows.apply(V, r) + (i.h + r) * i.m, (0, 2))
     return _posterior(0.5 * quadratic - 0.5 * i.log_determinant() + i.offset, mean + i.prior_mean, V)
 
 

@@ -1,6 +1,7 @@
 """Estimators to and from a folder: what is written, and how a model is put together again (files: `persistence.py`)."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -89,9 +90,9 @@ class SavedEstimator(DecodingEstimator):
         self.n_features_in_ = int(np.prod(shapes[min(shapes)]))
         return self
 
+    @abstractmethod
     def summary(self) -> str:
         """The model, its data and its training in a few lines."""
-        raise NotImplementedError
 
     def _card(self, own: list[str]) -> str:
         shapes = "\n".join(

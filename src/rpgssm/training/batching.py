@@ -9,8 +9,6 @@ needs (a single long recording), each gives as many windows as fit side by side 
 one epoch never overlap, so no frame meets itself in a batch.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -92,36 +90,9 @@ def batch_at(
     items = jax.lax.dynamic_slice_in_dim(order.items, index * plan.batch_size, plan.batch_size)
     sequence = jnp.asarray(plan.sequence)[items]
     if plan.window is None:
-        return take(data, sequence), sequence
+        return data.take(sequence), sequence
     start = order.shift[sequence] + jnp.asarray(plan.slot)[items] * plan.window
-    return take_windows(data, sequence, start, plan.window), sequence
-
-
-def take(data: Sequences, sequence: Int[Array, " batch"]) -> Sequences:
-    """Some of the sequences."""
-    return jax.tree.map(lambda x: jnp.asarray(x).at[sequence].get(mode="promise_in_bounds"), data)
-
-
-def take_windows(
-    data: Sequences, sequence: Int[Array, " batch"], start: Int[Array, " batch"], window: int
-) -> Sequences:
-    """`window` frames of some of the sequences, from frame `start` on."""
-
-    def cut(leaf: Any) -> Any:
-        leaf = jnp.asarray(leaf)
-
-        def one(n, s):
-            at = (n, s, *([jnp.zeros((), jnp.int32)] * (leaf.ndim - 2)))
-            return jax.lax.dynamic_slice(leaf, at, (1, window, *leaf.shape[2:]))[0]
-
-        return jax.vmap(one)(sequence, start)
-
-    lengths = data.lengths
-    if lengths is not None:
-        lengths = jnp.asarray(lengths)[sequence]
-        lengths = jnp.clip(lengths - start.astype(lengths.dtype), 0, window)
-    modalities, controls = jax.tree.map(cut, (data.modalities, data.controls))
-    return Sequences(modalities, controls, lengths)
+    return data.window(start, plan.window, sequence), sequence
 
 
 def _check(data: Sequences, name: str) -> None:
