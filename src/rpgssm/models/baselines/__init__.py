@@ -1,0 +1,1 @@
+"""The models that the RP-GSSM is compared with."""

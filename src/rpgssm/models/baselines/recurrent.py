@@ -1,0 +1,111 @@
+"""Recurrent networks over batches of sequences: the inputs of all frames are mapped at once, and only what depends on
+the state before is left for the loop over time."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from rpgssm.models.layers import Dense, split, variance_scaling
+
+
+class GRU(eqx.Module):
+    """Gated recurrent unit: with gates r, u = σ(.), h' = u h + (1 - u) tanh(W x + r (U h) + b)."""
+
+    inputs: Dense
+    recurrent: Float[Array, "h h3"]
+
+    def __init__(self, in_dim: int, hidden: int, *, key: PRNGKeyArray, dtype=jnp.float32):
+        first, second = split(key, 2)
+        self.inputs = Dense(in_dim, 3 * hidden, key=first, gain=1.0, dtype=dtype)
+        self.recurrent = variance_scaling(second, (hidden, 3 * hidden), 1.0, dtype)
+
+    @property
+    def hidden(self) -> int:
+        return self.recurrent.shape[0]
+
+    def start(self, n: int) -> Float[Array, "n h"]:
+        return jnp.zeros((n, self.hidden), self.recurrent.dtype)
+
+    def step(self, state: Float[Array, "n h"], mapped: Float[Array, "n h3"]) -> Float[Array, "n h"]:
+        """The next state; `mapped` is what `inputs` makes of the input."""
+        k = self.hidden
+        before = state @ self.recurrent
+        gates = jax.nn.sigmoid(mapped[:, : 2 * k] + before[:, : 2 * k])
+        r, u = gates[:, :k], gates[:, k:]
+        return u * state + (1 - u) * jnp.tanh(mapped[:, 2 * k :] + r * before[:, 2 * k :])
+
+    def __call__(self, x: Float[Array, "n t i"], *, reverse: bool = False) -> Float[Array, "n t h"]:
+        """The states after each frame, or with `reverse` before each frame and all that follow it."""
+
+        def step(state, mapped):
+            state = self.step(state, mapped)
+            return state, state
+
+        return _along_time(step, self.start(x.shape[0]), _mapped(self.inputs, x), reverse)
+
+
+class LSTM(eqx.Module):
+    """Long short-term memory; the state is the pair (h, c)."""
+
+    inputs: Dense
+    recurrent: Float[Array, "h h4"]
+
+    def __init__(self, in_dim: int, hidden: int, *, key: PRNGKeyArray, dtype=jnp.float32):
+        first, second = split(key, 2)
+        self.inputs = Dense(in_dim, 4 * hidden, key=first, gain=1.0, dtype=dtype)
+        self.recurrent = variance_scaling(second, (hidden, 4 * hidden), 1.0, dtype)
+
+    @property
+    def hidden(self) -> int:
+        return self.recurrent.shape[0]
+
+    def start(self, n: int) -> tuple[Float[Array, "n h"], Float[Array, "n h"]]:
+        zero = jnp.zeros((n, self.hidden), self.recurrent.dtype)
+        return zero, zero
+
+    def step(
+        self, state: tuple[Float[Array, "n h"], Float[Array, "n h"]], mapped: Float[Array, "n h4"]
+    ) -> tuple[Float[Array, "n h"], Float[Array, "n h"]]:
+        h, c = state
+        i, f, o, g = jnp.split(mapped + h @ self.recurrent, 4, axis=-1)
+        c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)  # + 1: remember, to begin with
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+    def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t h"]:
+        """The outputs after each frame."""
+
+        def step(state, mapped):
+            state = self.step(state, mapped)
+            return state, state[0]
+
+        return _along_time(step, self.start(x.shape[0]), _mapped(self.inputs, x), False)
+
+
+class BidirectionalGRU(eqx.Module):
+    """A GRU in each direction; their states side by side."""
+
+    forward: GRU
+    backward: GRU
+
+    def __init__(self, in_dim: int, hidden: int, *, key: PRNGKeyArray, dtype=jnp.float32):
+        first, second = split(key, 2)
+        self.forward = GRU(in_dim, hidden, key=first, dtype=dtype)
+        self.backward = GRU(in_dim, hidden, key=second, dtype=dtype)
+
+    @property
+    def out_dim(self) -> int:
+        return self.forward.hidden + self.backward.hidden
+
+    def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t h"]:
+        return jnp.concatenate([self.forward(x), self.backward(x, reverse=True)], -1)
+
+
+def _mapped(dense: Dense, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
+    n, t, i = x.shape
+    return dense(x.reshape(n * t, i)).reshape(n, t, -1)
+
+
+def _along_time(step, start, x, reverse):
+    return jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(x, 1, 0), reverse=reverse)[1], 0, 1)
