@@ -79,6 +79,7 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
     notes_: list[str]
     _data_info: DataInfo
     _project: ClassVar[Callable[[Any], Any] | None] = None
+    _label: ClassVar[Callable[[str], str]] = staticmethod(label)
 
     @abstractmethod
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> Any:
@@ -169,7 +170,7 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
             seed=int(self.random_state),
         )
         project = type(self)._project
-        options: dict[str, Any] = {"validation": held_out, "project": project, "label": label, **more}
+        options: dict[str, Any] = {"validation": held_out, "project": project, "label": type(self)._label, **more}
         options["progress"] = bool(self.verbose)
         if len(models) == 1:
             trained = train(models[0], self._objective(), data, config, **options)

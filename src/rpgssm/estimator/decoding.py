@@ -64,7 +64,7 @@ class DecodingEstimator(SequenceEstimator):
 
     def _decoded(self, z, shaped) -> Any:
         rows, out = z.reshape(-1, z.shape[-1]), {}
-        for name, decoder in self.decoders_.items():
+        for name, decoder in self._decoders().items():
             parts = [
                 np.asarray(inference.decode(decoder, rows[start : start + inference.FRAMES]))
                 for start in range(0, len(rows), inference.FRAMES)
@@ -73,8 +73,12 @@ class DecodingEstimator(SequenceEstimator):
             out[name] = shaped(frames.reshape(*z.shape[:-1], *frames.shape[1:]))
         return next(iter(out.values())) if len(out) == 1 else out
 
+    def _decoders(self) -> dict[str, Any]:
+        """From latents to frames, by modality."""
+        return self.decoders_
+
     def _check_decoders(self) -> None:
-        if not self.decoders_:
+        if not self._decoders():
             raise NotFittedError("there is no auxiliary decoder yet: call fit_decoder(X) first")
 
     def _build_decoder(self, name: str, modality: Modality | None) -> Any:

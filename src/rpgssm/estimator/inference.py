@@ -1,5 +1,8 @@
 """Inference on data of any size: batches of sequences go through compiled functions, NumPy comes back.
 
+Most models are a chain with potentials (`chain`, `potentials`), and the core does the rest. A model that is not has
+methods of its own: `smooth`, `filter` and `forecast` as far as they exist, and `sample_posterior`.
+
 All batches of a call have the same shape (the last one is filled up with repeats), so that each function is compiled
 once per shape of data.
 """
@@ -20,18 +23,24 @@ FRAMES = 20_000  # that one batch of inference may hold, at the most
 
 
 @eqx.filter_jit
-def smooth(model: RPGSSMModel, batch: Sequences):
+def smooth(model: Any, batch: Sequences):
+    if hasattr(model, "smooth"):
+        return model.smooth(batch)
     return core.smooth(model.chain(batch.time, batch.controls), model.potentials(batch))
 
 
 @eqx.filter_jit
-def filter(model: RPGSSMModel, batch: Sequences):
+def filter(model: Any, batch: Sequences):
+    if hasattr(model, "filter"):
+        return model.filter(batch)
     return core.filter(model.chain(batch.time, batch.controls), model.potentials(batch))
 
 
 @eqx.filter_jit
-def posterior_samples(model: RPGSSMModel, batch: Sequences, key, samples: int):
+def posterior_samples(model: Any, batch: Sequences, key, samples: int):
     """Trajectories (n, samples, t, k)."""
+    if hasattr(model, "sample_posterior"):
+        return jnp.swapaxes(model.sample_posterior(key, batch, samples), 0, 1)
     drawn = core.sample_posterior(key, model.chain(batch.time, batch.controls), model.potentials(batch), samples)
     return jnp.swapaxes(drawn, 0, 1)
 
@@ -47,19 +56,27 @@ def per_sequence(model: RPGSSMModel, batch: Sequences):
 
 
 @eqx.filter_jit
-def predict(model: RPGSSMModel, batch: Sequences, future: Any, steps: int, samples: int, key):
+def predict(model: Any, batch: Sequences, future: Any, steps: int, samples: int, key):
     """Forecast from the filtered marginal of each sequence's last frame. `future` are controls (n, steps + 1, ...).
 
     Mean (n, steps, k), covariance, and samples (n, samples, steps, k) or None.
     """
-    filtered = filter(model, batch)
+    if hasattr(model, "forecast"):
+        out = model.forecast(batch, steps, samples=samples, key=key if samples else None)
+    else:
+        # of the last frame, all that is known is what came before it: smoothing gives the same as filtering
+        marginals = (smooth if hasattr(model, "smooth") else filter)(model, batch)
+        chain = model.chain(steps + 1, future)
+        out = core.forecast(chain, _of_last(marginals, batch), steps, samples=samples, key=key if samples else None)
+    return out.mean, out.cov, None if out.samples is None else jnp.swapaxes(out.samples, 0, 1)
+
+
+def _of_last(marginals: Any, batch: Sequences) -> core.Moments:
+    """The marginals of the last frame of each sequence."""
     n = len(batch)
     last = jnp.full((n,), batch.time - 1) if batch.lengths is None else jnp.asarray(batch.lengths) - 1
-    mean = filtered.mean[jnp.arange(n), last]
-    cov = jnp.broadcast_to(filtered.cov, (n, *filtered.cov.shape[1:]))[jnp.arange(n), last]
-    chain = model.chain(steps + 1, future)
-    out = core.forecast(chain, core.Moments(mean, cov), steps, samples=samples, key=key if samples else None)
-    return out.mean, out.cov, None if out.samples is None else jnp.swapaxes(out.samples, 0, 1)
+    cov = jnp.broadcast_to(marginals.cov, (n, *marginals.cov.shape[1:]))
+    return core.Moments(marginals.mean[jnp.arange(n), last], cov[jnp.arange(n), last])
 
 
 @eqx.filter_jit

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -19,7 +19,14 @@ from .settings import is_whole
 
 
 class LatentEstimator(SequenceEstimator):
-    """An estimator whose model has a prior chain and recognition potentials (`model_.chain`, `model_.potentials`)."""
+    """An estimator whose model has a prior chain and recognition potentials (`model_.chain`, `model_.potentials`).
+
+    Or one with methods of its own for what is asked of it (see `inference.py`). `can_filter` and `can_forecast` say
+    what is defined.
+    """
+
+    can_filter: ClassVar[bool] = True
+    can_forecast: ClassVar[bool] = True
 
     def transform(self, X: Any, *, mask: Any = None, controls: Any = None) -> Any:
         """Smoothed means of the latents, (N, T, K)."""
@@ -35,18 +42,27 @@ class LatentEstimator(SequenceEstimator):
 
     def filter(self, X: Any, *, mask: Any = None, controls: Any = None) -> Latents:
         """Means and covariances of the latents given the frames up to their own (causal)."""
+        self._check_filter()
         return self._latents(inference.filter, X, mask, controls)
+
+    def _check_filter(self) -> None:
+        if not self.can_filter:
+            raise ValueError(
+                f"{type(self).__name__} has no filter: its posterior looks at all frames of a "
+                "sequence at once. Use smooth(X), on the frames up to the one of interest if it is to be causal"
+            )
 
     def _latents(self, function: Callable[..., Any], X: Any, mask: Any, controls: Any) -> Latents:
         data, _ = self._sequences(X, mask, controls)
         form = form_of(X, data)
         p = inference.in_batches(partial(function, self.model_), data)
         mean, cov = (in_form(form, x, data.lengths) for x in (p.mean, p.cov))
-        return Latents(mean, cov, in_form(form, p.log_z, None))
+        return Latents(mean, cov, None if p.log_z is None else in_form(form, p.log_z, None))
 
     def online(self) -> Online:
         """A filter that takes in one frame at a time."""
         self._check_fitted()
+        self._check_filter()
         info = self._data_info
         return Online(self.model_, info.frame_shapes, info.control_dim, info.n_control_values)
 

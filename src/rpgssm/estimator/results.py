@@ -19,7 +19,8 @@ class Latents:
     """Gaussian marginals of the latents: `mean` (N, T, K), `cov` (N, T, K, K), and log Z of each sequence (N,).
 
     For one long sequence without the axis N; for ragged ones lists with one entry per sequence. Covariances that all
-    sequences share are one array shown N times, and so cannot be written to; copy it first.
+    sequences share are one array shown N times, and so cannot be written to; copy it first. `log_z` is None for models
+    that have none.
     """
 
     mean: Any

@@ -26,8 +26,9 @@ class SavedEstimator(DecodingEstimator):
         self._check_fitted()
         directory, info = Path(directory), self._data_info
         own = [n for n, s in sorted(info.frame_shapes.items()) if not isinstance(encoder_for(self.encoder, n, s), str)]
-        params = self.get_params(deep=False) | {"checkpoint_dir": None}
-        if own:  # code is not stored: None stands for a module to be passed again
+        params = self.get_params(deep=False)
+        params |= {"checkpoint_dir": None} if "checkpoint_dir" in params else {}
+        if own and "encoder" in params:  # code is not stored: None stands for a module to be passed again
             each = self.encoder
             params["encoder"] = {n: None if n in own else e for n, e in each.items()} if _by_name(each) else None
         config = {
@@ -65,8 +66,9 @@ class SavedEstimator(DecodingEstimator):
             raise ValueError(f"{directory} holds a model of {config.get('estimator')}, not of {cls.__name__}")
         try:
             parameters, own = dict(config["parameters"]), list(config["custom_encoders"])
-            parameters["encoder"] = _encoders(directory, parameters["encoder"], own, encoder)
-            if not isinstance(parameters["initial_transition"], str):
+            if "encoder" in parameters:
+                parameters["encoder"] = _encoders(directory, parameters["encoder"], own, encoder)
+            if not isinstance(parameters.get("initial_transition", ""), str):
                 parameters["initial_transition"] = np.asarray(parameters["initial_transition"])
             self = cls(**parameters)
             data = config["data"]
@@ -102,7 +104,7 @@ class SavedEstimator(DecodingEstimator):
         name, argument = type(self).__name__, ", encoder=your_module" if own else ""
         more = ", controls=u" if self._data_info.controlled else ""
         return (
-            "# RP-GSSM model\n\n"
+            f"# {name} model\n\n"
             f"Saved by rpgssm {persistence.__version__} (jax {jax.__version__}).\n\n"
             f"```python\nfrom rpgssm import {name}\n\n"
             f'model = {name}.load("path/to/this/folder"{argument})\n'

@@ -10,6 +10,10 @@ from rpgssm.training.config import ScheduleName
 PRIORS = ("auto", "stationary", "free", "controlled", "network")
 ENCODERS = ("auto", "linear", "mlp", "cnn", "cnn-paper")
 PRECISIONS = ("diagonal", "cholesky")
+DECODERS = ("auto", "linear", "mlp", "conv", "conv-paper")
+OUTPUTS = ("auto", "sigmoid", "linear")
+POSTERIORS = ("mean-field", "linear", "nonlinear", "convolutional")
+MASK_MODES = ("window", "random")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -17,7 +21,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     whole = dict.fromkeys(("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every"), 1)
     for name, least in (whole | {"random_state": 0}).items():
         _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
-    for name in ("learning_rate", "initial_precision"):
+    for name in ("mask_size", "warmup_steps"):
+        _check(settings, name, lambda x: is_whole(x, 0), "a whole number of at least 0")
+    for name in ("hidden_dim", "code_dim", "components"):
+        _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
+    for name in ("learning_rate", "initial_precision", "initial_variance", "noise", "reconstruction_weight"):
         _check(settings, name, _is_positive, "a positive number")
     for name in ("prior_learning_rate", "clip_norm"):
         _check(settings, name, lambda x: x is None or _is_positive(x), "a positive number, or None")
@@ -26,7 +34,16 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     _check(settings, "validation_fraction", lambda x: x is None or (_is_positive(x) and x < 1), fraction)
     frames = "'auto', None for whole sequences, or a number of frames of at least 2"
     _check(settings, "window", lambda x: x is None or is_whole(x, 2) or (isinstance(x, str) and x == "auto"), frames)
-    for name, choices in (("prior", PRIORS), ("precision", PRECISIONS), ("schedule", get_args(ScheduleName))):
+    for name, choices in {
+        "prior": PRIORS,
+        "precision": PRECISIONS,
+        "covariance": PRECISIONS,
+        "schedule": get_args(ScheduleName),
+        "decoder": DECODERS,
+        "output": OUTPUTS,
+        "posterior": POSTERIORS,
+        "mask_mode": MASK_MODES,
+    }.items():
         _check(settings, name, lambda x, choices=choices: x in choices, f"one of {', '.join(map(repr, choices))}")
     names = ", ".join(map(repr, ENCODERS))
     modules = "a module or function from a frame to a vector, or a mapping from modalities to these"

@@ -1,0 +1,1 @@
+"""Estimators of the methods that the RP-GSSM is compared with."""

@@ -1,0 +1,266 @@
+"""The deep Kalman filter: a variational autoencoder over sequences whose q is a network's, read off all frames at once.
+
+A bidirectional recurrent network (or convolutions over time) turns the features of all frames into one vector u_t per
+frame, and small networks turn that into means μ_t and covariances Σ_t:
+
+| posterior       | q                                                                         | divergence      |
+|-----------------|---------------------------------------------------------------------------|-----------------|
+| "mean-field"    | z_t ~ N(μ_t, Σ_t), independent                                            | exact           |
+| "linear"        | z_t ~ N(A_q z_{t-1} + μ_t, Σ_t), A_q learned                              | exact           |
+| "convolutional" | as "linear", u from three convolutions over time                          | exact           |
+| "nonlinear"     | z_t ~ N(μ, Σ)(s_t), s_t a recurrent network over s_{t-1}, z_{t-1} and u_t | over one sample |
+
+The first three are Gaussian chains of their own (that of "mean-field" with A_q = 0). Hidden and missing frames are
+zeros to the network.
+"""
+
+from itertools import pairwise
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from rpgssm.core import GaussianChain, project_singular_values, sample_prior
+from rpgssm.core.general import prior_covariances, prior_means, time_first
+from rpgssm.core.linalg import mv
+from rpgssm.data import Sequences
+from rpgssm.models.heads import Head, Kind, make_head
+from rpgssm.models.layers import MLP, split, variance_scaling, zeros
+from rpgssm.models.priors import LIMIT
+
+from .generative import (
+    FLOOR,
+    Bound,
+    ChainPrior,
+    Emission,
+    Marginals,
+    chain_kl,
+    conditional_kl,
+    over_time,
+    reconstruction,
+)
+from .masking import zeroed
+from .recurrent import GRU, BidirectionalGRU
+
+PosteriorKind = Literal["mean-field", "linear", "nonlinear", "convolutional"]
+KINDS = ("mean-field", "linear", "nonlinear", "convolutional")
+EVALUATION_SAMPLES = 25  # of the nonlinear posterior, to take means over
+
+
+class TimeConvolutions(eqx.Module):
+    """Convolutions along time, each followed by ReLU; as many frames out as in."""
+
+    weights: tuple[Float[Array, "kernel i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+
+    def __init__(
+        self,
+        in_dim: int,
+        channels: int = 32,
+        kernel: int = 20,
+        layers: int = 3,
+        *,
+        key: PRNGKeyArray,
+        dtype=jnp.float32,
+    ):
+        sizes = [in_dim, *[channels] * layers]
+        shapes = [(kernel, i, o) for i, o in pairwise(sizes)]
+        keys = split(key, layers)
+        self.weights = tuple(variance_scaling(k, shape, 2.0, dtype) for k, shape in zip(keys, shapes, strict=True))
+        self.biases = tuple(zeros((channels,), dtype) for _ in range(layers))
+
+    @property
+    def out_dim(self) -> int:
+        return self.biases[-1].shape[0]
+
+    def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            x = lax.conv_general_dilated(x, weight, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+            x = jax.nn.relu(x + bias[None, None])
+        return x
+
+
+class GaussianHead(eqx.Module):
+    """A small network from a vector to the mean and covariance of a Gaussian."""
+
+    hidden: MLP
+    head: Head  # of which h is the mean here, and Λ the covariance
+
+    def __init__(
+        self,
+        in_dim: int,
+        width: int,
+        latent_dim: int,
+        kind: Kind,
+        *,
+        key: PRNGKeyArray,
+        initial_variance: float = 1.0,
+        dtype=jnp.float32,
+    ):
+        first, second = split(key, 2)
+        self.hidden = MLP((in_dim, width), key=first, dtype=dtype)
+        self.head = make_head(
+            kind,
+            True,
+            width,
+            latent_dim,
+            key=second,
+            floor=FLOOR,
+            initial_precision=initial_variance,
+            dtype=dtype,
+        )
+
+    def __call__(self, u: Float[Array, "n t i"]) -> tuple[Float[Array, "n t k"], Float[Array, "n t k k"]]:
+        n, t, i = u.shape
+        mean, cov = self.head(self.hidden(u.reshape(n * t, i)).reshape(n, t, -1))
+        return mean, cov.dense()
+
+
+class DKFModel(eqx.Module):
+    """The parameters: prior chain, the networks of q, emissions. `A_q` is None where q has no matrix of its own."""
+
+    prior: ChainPrior
+    encoders: dict[str, Any]
+    network: BidirectionalGRU | TimeConvolutions
+    head: GaussianHead
+    A_q: Float[Array, "k k"] | None
+    cell: GRU | None
+    emissions: dict[str, Emission]
+    posterior: PosteriorKind = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        prior: ChainPrior,
+        encoders: dict[str, Any],
+        emissions: dict[str, Emission],
+        posterior: PosteriorKind = "linear",
+        *,
+        hidden_dim: int | None = None,
+        covariance: Kind = "diagonal",
+        share_transition: bool = False,
+        initial_variance: float = 0.1,
+        key: PRNGKeyArray,
+        dtype=jnp.float32,
+    ):
+        if posterior not in KINDS:
+            raise ValueError(f"posterior is {posterior!r}: it must be one of {', '.join(map(repr, KINDS))}")
+        k = prior.latent_dim
+        hidden = 2 * k if hidden_dim is None else hidden_dim
+        features = sum(encoder.out_dim for encoder in encoders.values())
+        first, second, third = split(key, 3)
+        self.prior, self.encoders, self.emissions = prior, encoders, emissions
+        if posterior == "convolutional":
+            self.network = TimeConvolutions(features, key=first, dtype=dtype)
+        else:
+            self.network = BidirectionalGRU(features, hidden, key=first, dtype=dtype)
+        nonlinear = posterior == "nonlinear"
+        self.cell = GRU(k + self.network.out_dim, hidden, key=third, dtype=dtype) if nonlinear else None
+        self.head = GaussianHead(
+            hidden if nonlinear else self.network.out_dim,
+            max(hidden, 16),
+            k,
+            covariance,
+            key=second,
+            initial_variance=initial_variance,
+            dtype=dtype,
+        )
+        own = posterior in ("linear", "convolutional") and not share_transition
+        self.A_q = 0.5 * prior.A if own else None
+        self.posterior, self.shared = posterior, share_transition
+
+    @property
+    def latent_dim(self) -> int:
+        return self.prior.latent_dim
+
+    def chain(self, length: int, controls: Any = None) -> GaussianChain:
+        del controls  # there are none
+        return self.prior.chain(length)
+
+    def features(self, batch: Sequences) -> Float[Array, "n t u"]:
+        """u_t of all frames: what the network makes of their features."""
+        parts = []
+        for name, m in sorted(batch.modalities.items()):
+            frames = m.frames()
+            n, t, *frame = frames.shape
+            if m.mask is not None:
+                seen = jnp.asarray(m.mask).reshape(n, t, *[1] * len(frame))
+                frames = jnp.where(seen, frames, jnp.zeros_like(frames))
+            parts.append(self.encoders[name](frames.reshape(n * t, *frame)).reshape(n, t, -1))
+        return self.network(jnp.concatenate(parts, -1))
+
+    def posterior_chain(self, batch: Sequences) -> GaussianChain:
+        """q as a chain for each sequence; not for the nonlinear posterior, which is none."""
+        mean, cov = self.head(self.features(batch))
+        if self.posterior == "mean-field":
+            A = jnp.zeros_like(self.prior.A)
+        else:
+            A = self.prior.A if self.A_q is None else self.A_q
+        n, t, k = mean.shape
+        return GaussianChain(mean[:, 0], cov[:, 0], jnp.broadcast_to(A, (n, t - 1, k, k)), mean[:, 1:], cov[:, 1:])
+
+    def bound(self, batch: Sequences, key: PRNGKeyArray, hidden: Bool[Array, "n t"] | None = None) -> Bound:
+        """The ELBO with one sample of q."""
+        seen = zeroed(batch, hidden)
+        prior = self.chain(batch.time)
+        if self.posterior == "nonlinear":
+            latents, mean, cov = self._unrolled(self.features(seen), key)
+            # given z_{t-1}, the divergence of a step is exact
+            at = time_first(prior)
+            z = jnp.moveaxis(latents, 1, 0)
+            expected = jnp.concatenate([jnp.broadcast_to(at.m1[None], z[:1].shape), mv(at.A, z[:-1]) + at.b])
+            Q = jnp.concatenate([at.Q1[None], at.Q])
+            kl = jnp.moveaxis(conditional_kl(jnp.moveaxis(mean, 1, 0) - expected, jnp.moveaxis(cov, 1, 0), Q), 0, 1)
+        else:
+            q = self.posterior_chain(seen)
+            latents, kl = sample_prior(key, q, batch.time)[0], chain_kl(q, prior)
+        return Bound(reconstruction(self.emissions, latents, batch), over_time(kl, batch))
+
+    def _unrolled(self, u: Float[Array, "n t u"], key: PRNGKeyArray):
+        """A trajectory drawn from the nonlinear q, with the means and covariances of its steps."""
+        assert self.cell is not None
+        n, t, _ = u.shape
+        k, cell = self.latent_dim, self.cell
+        noise = jax.random.normal(key, (t, n, k), u.dtype)
+
+        def step(carry, inputs):
+            state, z = carry
+            u, eps = inputs
+            state = cell.step(state, cell.inputs(jnp.concatenate([z, u], -1)))
+            mean, cov = (x[:, 0] for x in self.head(state[:, None]))
+            z = mean + mv(jnp.linalg.cholesky(cov), eps)
+            return (state, z), (z, mean, cov)
+
+        start = cell.start(n), jnp.zeros((n, k), u.dtype)
+        _, out = lax.scan(step, start, (jnp.moveaxis(u, 1, 0), noise))
+        return tuple(jnp.moveaxis(x, 0, 1) for x in out)
+
+    def smooth(self, batch: Sequences) -> Marginals:
+        """Means and covariances of q; those of the nonlinear one over 25 samples, always the same."""
+        if self.posterior != "nonlinear":
+            q = time_first(self.posterior_chain(batch))
+            mean, cov = prior_means(q.m1, q.A, q.b), prior_covariances(q.Q1, q.A, q.Q)
+            return Marginals(jnp.moveaxis(mean, 0, 1), jnp.moveaxis(cov, 0, 1))
+        u = self.features(batch)
+        keys = jax.random.split(jax.random.key(0), EVALUATION_SAMPLES)
+        _, means, covs = jax.vmap(lambda key: self._unrolled(u, key))(keys)
+        mean = means.mean(0)
+        apart = means - mean[None]
+        return Marginals(mean, covs.mean(0) + jnp.einsum("sntk,sntl->ntkl", apart, apart) / EVALUATION_SAMPLES)
+
+    def sample_posterior(self, key: PRNGKeyArray, batch: Sequences, samples: int) -> Float[Array, "s n t k"]:
+        """Trajectories from q."""
+        if self.posterior != "nonlinear":
+            return sample_prior(key, self.posterior_chain(batch), batch.time, samples)
+        u = self.features(batch)
+        return jax.vmap(lambda key: self._unrolled(u, key)[0])(jax.random.split(key, samples))
+
+    def project(self) -> "DKFModel":
+        """The nearest model with stable chains; applied after every optimiser step."""
+        model = eqx.tree_at(lambda m: m.prior, self, self.prior.project())
+        if self.A_q is None:
+            return model
+        return eqx.tree_at(lambda m: m.A_q, model, project_singular_values(self.A_q, LIMIT))
