@@ -97,7 +97,7 @@ class GenerativeEstimator(BaselineEstimator):
     random_state: int = 0
     verbose: bool = True
 
-    score_weight: ClassVar[float | None] = None
+    score_weight: ClassVar[float | None] = None  # of the reconstruction, where a model trains with another
 
     def _objective(self) -> Any:
         return partial(objective, mask_size=int(self.mask_size), mask_mode=self.mask_mode)
@@ -147,11 +147,11 @@ class GenerativeEstimator(BaselineEstimator):
         """The ELBO per observed frame, with nothing hidden: higher is better. One sample, the same at every call."""
         data, _ = self._sequences(X, mask, controls)
         key = jax.random.key(int(self.random_state))
-        total = inference.in_batches(partial(_elbo, self.model_), data, key=key)
+        total = inference.in_batches(partial(_elbo, self.model_, self.score_weight), data, key=key)
         return float(np.sum(total, dtype=np.float64) / max(int(data.observed()), 1))
 
 
 @eqx.filter_jit
-def _elbo(model: Any, batch: Sequences, key: Any):
-    bound = model.bound(batch, key)
+def _elbo(model: Any, weight: float | None, batch: Sequences, key: Any):
+    bound = model.bound(batch, key) if weight is None else model.bound(batch, key, weight=weight)
     return bound.reconstruction - bound.kl
