@@ -21,13 +21,39 @@ if TYPE_CHECKING:
     from . import tasks as tasks
     from . import training as training
     from .estimator import RPGSSM as RPGSSM
+    from .estimator.baselines import CPC as CPC
+    from .estimator.baselines import DCL as DCL
+    from .estimator.baselines import DKF as DKF
+    from .estimator.baselines import KVAE as KVAE
+    from .estimator.baselines import RKN as RKN
+    from .estimator.baselines import SVAE as SVAE
+    from .estimator.baselines import LinearGaussianSSM as LinearGaussianSSM
+    from .estimator.loading import load as load
 
 __version__ = "0.1.0"
 
 _SUBPACKAGES = ("core", "data", "evaluation", "models", "tasks", "training")
-_NAMES = {"RPGSSM": "estimator"}
+_BASELINES = ("CPC", "DCL", "DKF", "KVAE", "RKN", "SVAE", "LinearGaussianSSM")
+_NAMES = {"RPGSSM": "estimator", "load": "estimator.loading", **dict.fromkeys(_BASELINES, "estimator.baselines")}
 
-__all__ = ["RPGSSM", "__version__", "core", "data", "evaluation", "models", "tasks", "training"]
+__all__ = [
+    "CPC",
+    "DCL",
+    "DKF",
+    "KVAE",
+    "RKN",
+    "RPGSSM",
+    "SVAE",
+    "LinearGaussianSSM",
+    "__version__",
+    "core",
+    "data",
+    "evaluation",
+    "load",
+    "models",
+    "tasks",
+    "training",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ import tyro
 from rpgssm import __version__
 from rpgssm.bench.config import Bench, BenchCoreConfig, BenchTrainConfig
 from rpgssm.commands import config as c
+from rpgssm.commands.methods import fit_command, named_method
 
 _DESCRIPTION = """Learn latent dynamics from time series and video without reconstructing the observations (RP-GSSM).
 `rpgssm COMMAND --help` explains a command; `rpgssm --version` prints the version."""
@@ -22,16 +23,17 @@ def _named(kind: type, name: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(name)]
 
 
-_Command = (
-    _named(c.Demo, "demo")
-    | _named(c.Fit, "fit")
-    | _named(c.Transform, "transform")
-    | _named(c.ForecastCommand, "forecast")
-    | _named(c.Info, "info")
-    | _named(c.Tasks, "tasks")
-    | _named(c.Evaluate, "evaluate")
-    | _named(Bench, "bench")
-)
+def _command(fit: type[c.Fit]) -> Any:
+    return (
+        _named(c.Demo, "demo")
+        | _named(fit, "fit")
+        | _named(c.Transform, "transform")
+        | _named(c.ForecastCommand, "forecast")
+        | _named(c.Info, "info")
+        | _named(c.Tasks, "tasks")
+        | _named(c.Evaluate, "evaluate")
+        | _named(Bench, "bench")
+    )
 
 
 def _run(command: object) -> None:
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"rpgssm {__version__}")
         return
     command = tyro.cli(
-        _Command,  # pyright: ignore[reportArgumentType]
+        _command(fit_command(named_method(arguments))),
         prog="rpgssm",
         description=_DESCRIPTION,
         args=arguments or ["--help"],

@@ -7,6 +7,14 @@ from typing import Annotated, Literal
 import tyro
 
 Positional = tyro.conf.Positional
+Encoder = Literal["auto", "linear", "mlp", "cnn", "cnn-paper"]
+ModelName = Annotated[
+    Literal["rpgssm", "svae", "dkf", "kvae", "linear-gaussian", "cpc", "dcl", "rkn"],
+    tyro.conf.arg(
+        help="Which model. Each has settings of its own, shown by `rpgssm fit --model NAME --help`; below are those of "
+        "the one that is named."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,12 @@ class Demo:
 
 @dataclass(frozen=True)
 class Model:
-    """The model."""
+    """The model: RP-GSSM."""
 
     latent_dim: int = 8
     """Latent dimensions."""
 
-    encoder: Literal["auto", "linear", "mlp", "cnn", "cnn-paper"] = "auto"
+    encoder: Encoder = "auto"
     """Recognition network. auto: a CNN for images, an MLP for vectors."""
 
     precision: Literal["diagonal", "cholesky"] = "diagonal"
@@ -138,7 +146,9 @@ class Fit:
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """Folder for the model, its checkpoints and its history."""
 
-    model: Annotated[Model, tyro.conf.arg(name="")] = field(default_factory=Model)
+    model: ModelName = "rpgssm"
+
+    settings: Annotated[Model, tyro.conf.arg(name="")] = field(default_factory=Model)
     training: Annotated[Training, tyro.conf.arg(name="")] = field(default_factory=Training)
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from rpgssm.data import Recording, as_sequences
-from rpgssm.estimator import RPGSSM
 from rpgssm.estimator.building import frame_ndim
+from rpgssm.estimator.loading import estimator_class, load
 from rpgssm.training import TrainingDiverged
 
 from . import config as c
+from .methods import METHODS
 from .reading import is_task, read_data
 
 CHECKPOINTS = "training"
@@ -28,8 +29,11 @@ def fit(command: c.Fit) -> None:
     if ((command.out / "config.json").exists() or checkpoints.exists()) and not (command.overwrite or command.resume):
         raise ValueError(f"{command.out} holds a run already: choose another folder, or pass --resume or --overwrite")
     recording = read_data(command.data, command.reading, "train")
-    settings: dict[str, Any] = asdict(command.model) | asdict(command.training)
-    estimator = RPGSSM(**settings, checkpoint_dir=checkpoints, verbose=not command.quiet)
+    settings: dict[str, Any] = asdict(command.settings) | asdict(command.training)
+    method = METHODS[command.model]
+    if "checkpoint_every" in settings:
+        settings["checkpoint_dir"] = checkpoints
+    estimator = estimator_class(method.estimator)(**settings, verbose=not command.quiet)
     data, notes = as_sequences(recording, frame_ndim=frame_ndim(estimator.encoder, recording))
     if not command.quiet:
         print("\n".join([data.describe(), *(f"note: {note}" for note in notes)]), flush=True)
@@ -52,25 +56,26 @@ def _validation(command: c.Fit) -> Recording | None:
     if command.validation is not None:
         return read_data(command.validation, command.reading, "validation")
     whole_task = is_task(command.data) and str(command.data).count(":") == 1
-    if whole_task and command.training.validation_fraction is not None:
+    if whole_task and getattr(command.training, "validation_fraction", 0.1) is not None:
         return read_data(command.data, command.reading, "validation")
     return None
 
 
 def transform(command: c.Transform) -> None:
-    estimator = RPGSSM.load(command.run)
+    estimator = load(command.run)
     check_output(command.output, (".npz", ".npy"), command.overwrite)
     recording = read_data(command.data, command.reading)
     latents = (estimator.filter if command.causal else estimator.smooth)(recording)
-    write(command.output, {"mean": latents.mean, "cov": latents.cov, "log_z": latents.log_z})
+    arrays = {"mean": latents.mean, "cov": latents.cov, "log_z": latents.log_z}
+    write(command.output, {name: x for name, x in arrays.items() if x is not None})
 
 
 def forecast(command: c.ForecastCommand) -> None:
-    estimator = RPGSSM.load(command.run)
+    estimator = load(command.run)
     check_output(command.output, (".npz",), command.overwrite)
     recording = read_data(command.data, command.reading)
     out = estimator.forecast(recording, command.steps, samples=command.samples, random_state=command.random_state)
-    arrays = {"mean": out.mean, "cov": out.cov}
+    arrays = {"mean": out.mean} if out.cov is None else {"mean": out.mean, "cov": out.cov}
     if out.samples is not None:
         listed = isinstance(out.samples, list)
         arrays["samples"] = np.stack(out.samples, 1) if listed else out.samples
@@ -78,7 +83,7 @@ def forecast(command: c.ForecastCommand) -> None:
 
 
 def info(command: c.Info) -> None:
-    print(RPGSSM.load(command.run).summary())
+    print(load(command.run).summary())
 
 
 def check_output(path: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:

@@ -25,10 +25,10 @@ def tasks(command: c.Tasks) -> None:
 
 
 def evaluate(command: c.Evaluate) -> None:
-    from rpgssm.estimator import RPGSSM
+    from rpgssm.estimator.loading import load
     from rpgssm.evaluation import evaluate as score
 
-    estimator = RPGSSM.load(command.run)
+    estimator = load(command.run)
     task = load_task(command.task, seed=command.seed, data_dir=command.data_dir, background=command.background)
     result = score(estimator, task, prepare=preparation(estimator, task))
     print(result.table())

@@ -13,8 +13,8 @@ _COLUMNS = {"linear": "linear R²", "kernel": "kernel R²", "filtering": "filter
 
 def table(scores: dict[str, Any]) -> str:
     """One line per target: R² by linear and kernel readout, when filtering, when forecasting, and calibration."""
-    forecast = scores["forecast"]["r_squared"]
-    steps = sorted({1, min(10, len(forecast["mean"])), len(forecast["mean"])})
+    forecast = {} if scores["forecast"] is None else scores["forecast"]["r_squared"]
+    steps = sorted({1, min(10, len(forecast["mean"])), len(forecast["mean"])}) if forecast else []
     header = ["target", *_COLUMNS.values(), *(f"+{h} frames" for h in steps)]
     calibration = scores.get("calibration", {}).get("with_misfit")
     if calibration:
@@ -54,10 +54,9 @@ def _number(value: float | None) -> str:
 def draw_figures(evaluation: "Evaluation", directory: Path) -> list[Path]:
     """Decoded trajectories with intervals, R² against horizon, and coverage."""
     directory.mkdir(parents=True, exist_ok=True)
-    written = [
-        _trajectories(evaluation, directory / "trajectories.png"),
-        _horizon(evaluation, directory / "forecast.png"),
-    ]
+    written = [_trajectories(evaluation, directory / "trajectories.png")]
+    if evaluation.scores["forecast"] is not None:
+        written.append(_horizon(evaluation, directory / "forecast.png"))
     if "calibration" in evaluation.scores:
         written.append(_coverage(evaluation, directory / "calibration.png"))
     return written

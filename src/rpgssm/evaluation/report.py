@@ -65,7 +65,8 @@ def evaluate(
 
     The model sees the task's observations as they are stored (8-bit images as integers), or what `prepare` makes of
     them, `batch` sequences at a time. `variants` are the same trajectories under several backgrounds
-    (`rpgssm.tasks.background_variants`), for the robustness score.
+    (`rpgssm.tasks.background_variants`), for the robustness score. What a model cannot do (`can_filter` or
+    `can_forecast` is False) is None in the scores.
     """
 
     def shown(x: np.ndarray) -> np.ndarray:
@@ -78,17 +79,21 @@ def evaluate(
     test = collect(smooth, task.test.observations, batch)
     readout = LinearReadout.fit(train.mean, task.train.targets)
     kernel = KernelReadout(train.mean, task.train.targets, seed=seed)
-    filtered = collect(lambda x: estimator.filter(shown(x)), task.test.observations, batch)
+    filtered = None
+    if getattr(estimator, "can_filter", True):
+        filtered = collect(lambda x: estimator.filter(shown(x)), task.test.observations, batch)
     targets = task.test.targets
     scores: dict[str, Any] = {
         "task": task.description,
         "latent_dim": test.mean.shape[-1],
         "linear": _with_mean(readout.score(test.mean, targets), task),
         "kernel": _with_mean(kernel.score(test.mean, targets), task),
-        "filtering": _with_mean(readout.score(filtered.mean, targets), task),
+        "filtering": None if filtered is None else _with_mean(readout.score(filtered.mean, targets), task),
     }
     misfit = None if train.cov is None else misfit_variance(readout, train)
-    scores["forecast"] = _forecast(estimator, task, readout, misfit, shown, context, horizon, batch)
+    scores["forecast"] = None
+    if getattr(estimator, "can_forecast", True):
+        scores["forecast"] = _forecast(estimator, task, readout, misfit, shown, context, horizon, batch)
     if test.cov is not None:
         scores["calibration"] = {
             "posterior": {name: asdict(c) for name, c in calibrate(readout, test, targets).items()},
