@@ -71,6 +71,6 @@ def _double_precision():
 
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # before JAX 0.8
+    from jax.experimental import enable_x64  # pyright: ignore[reportAttributeAccessIssue] (before JAX 0.8)
 
     return enable_x64(True)

@@ -1,5 +1,7 @@
 """Data of which the latents are known, and how well they can be read off."""
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -44,4 +46,4 @@ def falls_on_average(loss) -> bool:
     """Whether no quarter of training has a higher mean loss than the one before, but for 2 % of all that is gained."""
     quarters = [np.mean(part) for part in np.array_split(np.asarray(loss), 4)]
     gained = loss[0] - quarters[-1]
-    return gained > 0 and all(b < a + 0.02 * gained for a, b in zip(quarters[:-1], quarters[1:], strict=True))
+    return gained > 0 and all(b < a + 0.02 * gained for a, b in pairwise(quarters))

@@ -85,11 +85,13 @@ def test_neither_missing_values_nor_padding_matter():
     padded = np.concatenate([spoiled, np.full((4, 3, 3), np.nan, np.float32)], 1)
     mask = np.concatenate([a.mask, np.zeros((4, 3), bool)], 1)
     longer = Sequences({"a": Modality(padded, mask)}, None, np.full(4, 5))
-    value = eqx.filter_value_and_grad(lambda m, d: objective(m, d)[0])
-    (loss, gradient), (same, same_gradient) = eqx.filter_jit(value)(model, data), eqx.filter_jit(value)(model, longer)
-    np.testing.assert_allclose(same, loss, rtol=1e-6)
+    clean = Sequences({"a": Modality(np.nan_to_num(padded), mask)}, None, np.full(4, 5))
+    value = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, d: objective(m, d)[0]))
+    (loss, gradient), (same, same_gradient) = value(model, clean), value(model, longer)
+    np.testing.assert_array_equal(same, loss)
     for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(same_gradient), strict=True):
-        np.testing.assert_allclose(y, x, atol=1e-6)
+        np.testing.assert_array_equal(y, x)
+    np.testing.assert_allclose(loss, loss_of(model, data)[0], rtol=1e-6)
     np.testing.assert_allclose(model.filter(longer).mean[:, :5], model.filter(data).mean, atol=1e-6)
 
 
@@ -101,7 +103,7 @@ def quick(**settings) -> CPC:
 @pytest.fixture(scope="module")
 def fitted():
     x, z = turning()
-    return quick(max_steps=400, learning_rate=1e-2).fit(x), x, z
+    return quick(max_steps=250, learning_rate=1e-2).fit(x), x, z
 
 
 def test_it_learns_and_is_causal(fitted):
@@ -112,7 +114,7 @@ def test_it_learns_and_is_causal(fitted):
     latents = model.filter(x)
     np.testing.assert_array_equal(latents.mean, model.smooth(x).mean)
     assert latents.cov is None
-    assert model.score(x) > quick(max_steps=1).fit(x).score(x)
+    assert model.score(x) > -np.log(16) + 0.3  # one of 16 sequences by chance
 
 
 def test_what_there_is_not(fitted):
@@ -156,6 +158,6 @@ def test_ragged_sequences_two_modalities_and_masking():
 @pytest.mark.slow
 @pytest.mark.parametrize("mask_size", [0, 20])
 def test_linear_medium(mask_size):
-    model = CPC(latent_dim=5, max_steps=600, learning_rate=3e-3, mask_size=mask_size, verbose=False)
+    model = CPC(latent_dim=5, max_steps=300, learning_rate=3e-3, mask_size=mask_size, verbose=False)
     assert score_on_linear_medium(model) > 0.6
     assert falls_on_average(model.history_["loss"])

