@@ -234,3 +234,17 @@ def test_the_unscented_smoother_is_the_textbook_one():
 def test_no_pass_is_too_few():
     with pytest.raises(ValueError, match="at least one pass"):
         smooth_known(linear_model(), jnp.zeros((2, 3, 3)), iterations=0)
+
+
+@pytest.mark.slow
+def test_both_kinds_agree_on_the_pendulum():
+    """At this noise the physics are nearly straight within the spread of the state."""
+    from rpgssm.evaluation import smooth_pendulum
+    from rpgssm.tasks import load_task
+
+    task = load_task("pendulum-vector", n_train=1, n_validation=1, n_test=4, cache=False)
+    a, b = (smooth_pendulum(task.test.observations.astype(float), 0.1, kind=kind) for kind in KINDS)
+    assert a.cov is not None
+    spread = np.sqrt(np.diagonal(a.cov, axis1=-2, axis2=-1)) + 1e-4
+    assert (np.abs(a.mean - b.mean) / spread).max() < 0.3
+    assert np.abs(a.mean - b.mean).max() > 0
