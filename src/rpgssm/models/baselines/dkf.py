@@ -51,7 +51,10 @@ EVALUATION_SAMPLES = 25  # of the nonlinear posterior, to take means over
 
 
 class TimeConvolutions(eqx.Module):
-    """Convolutions along time, each followed by ReLU; as many frames out as in."""
+    """Convolutions along time, each followed by ReLU; as many frames out as in.
+
+    Done as one matrix product over the frames side by side that a kernel covers, which is faster on a CPU.
+    """
 
     weights: tuple[Float[Array, "kernel i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
@@ -77,9 +80,13 @@ class TimeConvolutions(eqx.Module):
         return self.biases[-1].shape[0]
 
     def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
+        t = x.shape[1]
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            x = lax.conv_general_dilated(x, weight, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
-            x = jax.nn.relu(x + bias[None, None])
+            kernel, i, o = weight.shape
+            before = (kernel - 1) // 2
+            padded = jnp.pad(x, ((0, 0), (before, kernel - 1 - before), (0, 0)))
+            covered = jnp.concatenate([padded[:, s : s + t] for s in range(kernel)], -1)
+            x = jax.nn.relu(covered @ weight.reshape(kernel * i, o) + bias[None, None])
         return x
 
 

@@ -176,7 +176,8 @@ def exists(batch: Sequences) -> Bool[Array, "n t"] | None:
     """Which frames are not padding; None if there is none."""
     if batch.lengths is None:
         return None
-    return jnp.arange(batch.time) < jnp.asarray(batch.lengths)[:, None]
+    lengths = jnp.asarray(batch.lengths)
+    return jnp.arange(batch.time, dtype=lengths.dtype) < lengths[:, None]
 
 
 def over_time(x: Float[Array, "n t"], batch: Sequences) -> Float[Array, " n"]:
@@ -225,8 +226,3 @@ def conditional_kl(
     quadratic = jnp.sum(difference * mv(precision, difference), -1)
     trace = jnp.sum(precision * total, (-2, -1))
     return 0.5 * (quadratic + trace - difference.shape[-1] - spd_inverse(Q_q)[1] + log_p)
-
-
-def without_controls(info_controlled: bool, name: str) -> None:
-    if info_controlled:
-        raise ValueError(f"{name} has no use for controls: leave them out, or use RPGSSM(prior='controlled')")

@@ -1,0 +1,115 @@
+"""The four posteriors of the deep Kalman filter: bounds below the likelihood, divergences, moments and samples."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rpgssm.models.baselines.dkf import KINDS, DKFModel, TimeConvolutions
+from rpgssm.models.encoders import LinearEncoder
+
+from .linear_worlds import D, K, N, T, batch_of, emission_of, log_marginal, log_normal, prior_of, world
+
+SAMPLES = 1000
+
+
+def model_of(w, posterior, **settings) -> DKFModel:
+    encoders = {"x": LinearEncoder((D,), dtype=jnp.float64)}
+    key = jax.random.key(1)
+    return DKFModel(prior_of(w), encoders, {"x": emission_of(w)}, posterior, key=key, dtype=jnp.float64, **settings)
+
+
+@eqx.filter_jit
+def everything(model, batch):
+    """Bounds and trajectories for many samples, and the moments."""
+    keys = jax.random.split(jax.random.key(0), SAMPLES)
+    bound = jax.vmap(lambda key: model.bound(batch, key))(keys)
+    return bound, model.sample_posterior(jax.random.key(1), batch, SAMPLES), model.smooth(batch)
+
+
+@pytest.mark.parametrize("posterior", KINDS)
+def test_bound_moments_and_samples(posterior):
+    w = world()
+    model = model_of(w, posterior, covariance="cholesky" if posterior == "linear" else "diagonal")
+    bound, z, marginals = everything(model, batch_of(w))
+    values = np.asarray(bound.reconstruction) - np.asarray(bound.kl)
+    error = values.std(0) / SAMPLES**0.5
+    likelihood = np.array([log_marginal(w, n) for n in range(N)])
+    assert (values.mean(0) + 4 * error < likelihood).all()
+    z, mean, cov = (np.asarray(x) for x in (z, marginals.mean, marginals.cov))
+    spread = np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1))
+    # the moments of the nonlinear posterior are themselves over 25 samples
+    tolerance = 5 / SAMPLES**0.5 + (5 / 25**0.5 if posterior == "nonlinear" else 0)
+    assert (abs(z.mean(0) - mean) < tolerance * spread).all()
+    found = np.einsum("sntk,sntl->ntkl", z - mean, z - mean) / SAMPLES
+    assert abs(found - cov).max() < (0.6 if posterior == "nonlinear" else 0.3) * cov.max()
+
+
+def test_the_divergence_of_the_nonlinear_posterior_against_monte_carlo():
+    """Averaged over samples, it is E log q(z) - log p(z)."""
+    w = world()
+    model = model_of(w, "nonlinear")
+    batch = batch_of(w)
+
+    @eqx.filter_jit
+    def draw(model, keys):
+        u = model.features(batch)
+        return jax.vmap(lambda key: model._unrolled(u, key))(keys), jax.vmap(lambda key: model.bound(batch, key))(keys)
+
+    (z, mean, cov), bound = draw(model, jax.random.split(jax.random.key(0), 300))
+    z, mean, cov = (np.asarray(x)[:, 0] for x in (z, mean, cov))
+    ratios = []
+    for s in range(len(z)):
+        log_q = sum(log_normal(z[s, t], mean[s, t], cov[s, t]) for t in range(T))
+        log_p = log_normal(z[s, 0], w.m1, w.Q1)
+        log_p += sum(log_normal(z[s, t], w.A @ z[s, t - 1] + w.b, w.Q) for t in range(1, T))
+        ratios.append(log_q - log_p)
+    kl = np.asarray(bound.kl)[:, 0]
+    difference = np.array(ratios) - kl
+    assert abs(difference.mean()) < 4 * difference.std() / len(z) ** 0.5
+    assert kl.std() < np.std(ratios)  # and it is the quieter estimate
+
+
+def test_hidden_and_missing_frames_are_zeros_to_the_network():
+    w = world()
+    model = model_of(w, "convolutional")
+    hidden = jnp.zeros((N, T), bool).at[1, 2].set(True)
+    blank = np.array(w.x)
+    blank[1, 2] = 0
+    seen, nothing = np.ones((N, T), bool), jnp.zeros((N, T), bool)
+    bound = eqx.filter_jit(lambda m, b, h: m.bound(b, jax.random.key(0), h))
+    of_hidden = bound(model, batch_of(w, seen), hidden)
+    of_blank = bound(model, batch_of(w._replace(x=blank), seen), nothing)
+    np.testing.assert_allclose(of_hidden.kl, of_blank.kl, rtol=1e-12)
+    assert float(of_hidden.reconstruction[1]) != float(of_blank.reconstruction[1])
+    of_missing = bound(model, batch_of(w, ~np.asarray(hidden)), nothing)
+    np.testing.assert_allclose(of_missing.kl, of_blank.kl, rtol=1e-12)
+
+
+def test_convolutions_over_time_against_loops():
+    network = TimeConvolutions(2, 3, 4, 1, key=jax.random.key(0), dtype=jnp.float64)
+    x = np.random.default_rng(0).normal(size=(2, 5, 2))
+    weight = np.asarray(network.weights[0])
+    expected = np.zeros((2, 5, 3))
+    for t in range(5):
+        for s in range(4):
+            if 0 <= t + s - 1 < 5:
+                expected[:, t] += x[:, t + s - 1] @ weight[s]
+    np.testing.assert_allclose(network(jnp.asarray(x)), np.maximum(expected, 0), atol=1e-12)
+
+
+def test_matrices_of_the_posterior():
+    w = world()
+    assert model_of(w, "mean-field").A_q is None
+    assert model_of(w, "linear", share_transition=True).A_q is None
+    model = model_of(w, "linear")
+    assert model.A_q is not None
+    wild = eqx.tree_at(lambda m: m.A_q, model, 3 * jnp.eye(K))
+    projected = wild.project().A_q
+    assert projected is not None
+    assert np.linalg.norm(np.asarray(projected), 2) < 1
+    with pytest.raises(ValueError, match="'mean-field', 'linear'"):
+        DKFModel.__init__.__wrapped__(
+            model, model.prior, model.encoders, model.emissions, "other", key=jax.random.key(0)
+        )

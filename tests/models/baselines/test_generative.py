@@ -1,0 +1,174 @@
+"""Divergences in closed form against the dense joint Gaussian and Monte Carlo; the prior's start; the emission."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rpgssm.core import GaussianChain, Potentials, Precision, sample_posterior, smooth
+from rpgssm.models.baselines.generative import (
+    Bound,
+    chain_kl,
+    make_chain_prior,
+    make_emission,
+    objective,
+    plane_rotation,
+    potential_kl,
+)
+
+from .linear_worlds import (
+    D,
+    K,
+    N,
+    T,
+    batch_of,
+    dense_kl,
+    emission_of,
+    joint,
+    log_normal,
+    prior_of,
+    world,
+    world_joint,
+)
+
+kl = eqx.filter_jit(chain_kl)
+
+
+def some_chains(seed=0) -> GaussianChain:
+    """A chain for each sequence, different at each step."""
+    rng = np.random.default_rng(seed)
+    L = rng.normal(size=(N, T, K, K))
+    Q = L @ L.swapaxes(-1, -2) + 0.2 * np.eye(K)
+    A = 0.5 * rng.normal(size=(N, T - 1, K, K))
+    b = rng.normal(size=(N, T, K))
+    return GaussianChain(*map(jnp.asarray, (b[:, 0], Q[:, 0], A, b[:, 1:], Q[:, 1:])))
+
+
+def test_divergence_between_chains_is_that_of_their_joint_gaussians():
+    w, q = world(), some_chains()
+    found = kl(q, prior_of(w).chain(T)).sum(1)
+    for n in range(N):
+        of_q = joint(*(np.asarray(x[n]) for x in (q.m1, q.Q1, q.A, q.b, q.Q)))
+        assert float(found[n]) == pytest.approx(dense_kl(of_q, world_joint(w)), rel=1e-9)
+
+
+def test_divergence_between_chains_against_monte_carlo():
+    w, q, rng = world(), some_chains(), np.random.default_rng(1)
+    of_q, of_p = joint(*(np.asarray(x[0]) for x in (q.m1, q.Q1, q.A, q.b, q.Q))), world_joint(w)
+    z = rng.multivariate_normal(*of_q, size=4000)
+    ratio = np.array([log_normal(x, *of_q) - log_normal(x, *of_p) for x in z])
+    error = ratio.std() / len(z) ** 0.5
+    assert abs(float(kl(q, prior_of(w).chain(T))[0].sum()) - ratio.mean()) < 4 * error
+
+
+def test_a_chain_does_not_diverge_from_itself():
+    chain = prior_of(world()).chain(T)
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (N, *x.shape)), chain)
+    np.testing.assert_allclose(kl(many, chain), 0, atol=1e-12)
+
+
+@eqx.filter_jit
+def inferred(chain, potentials):
+    drawn = sample_posterior(jax.random.key(0), chain, potentials, 4000)
+    return potential_kl(smooth(chain, potentials), potentials), drawn
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_divergence_of_a_posterior_from_its_prior(masked):
+    w, rng = world(), np.random.default_rng(2)
+    chain = prior_of(w).chain(T)
+    mask = jnp.asarray(rng.random((N, T)) < 0.6) if masked else None
+    precisions = (
+        Precision(jnp.asarray([0.5, 2.0]), shared=True, diagonal=True),
+        Precision(jnp.asarray(rng.random((N, T, K)) + 0.1), shared=False, diagonal=True),
+    )
+    potentials = tuple(Potentials(jnp.asarray(rng.normal(size=(N, T, K))), p, mask) for p in precisions)
+    found, z = inferred(chain, potentials)
+    m, S = world_joint(w)
+    for n in range(N):
+        h = sum(np.asarray(p.masked_h()[n]).reshape(-1) for p in potentials)
+        blocks = sum(np.asarray(p.masked_precision()[n]) for p in potentials)
+        Λ = np.zeros((T * K, T * K))
+        for t in range(T):
+            Λ[t * K : t * K + K, t * K : t * K + K] = blocks[t]
+        cov = np.linalg.inv(np.linalg.inv(S) + Λ)
+        q = cov @ (np.linalg.solve(S, m) + h), cov
+        assert float(found[n]) == pytest.approx(dense_kl(q, (m, S)), rel=1e-8)
+    z = np.asarray(z)[:, N - 1].reshape(4000, -1)
+    ratio = np.array([log_normal(x, *q) - log_normal(x, m, S) for x in z])
+    assert abs(float(found[N - 1]) - ratio.mean()) < 4 * ratio.std() / len(z) ** 0.5
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_prior_starts_as_a_rotation_in_a_plane(k):
+    R = plane_rotation(k, np.pi / 20, seed=3)
+    np.testing.assert_allclose(R @ R.T, np.eye(k), atol=1e-12)
+    angles = np.sort(np.abs(np.angle(np.linalg.eigvals(R))))
+    np.testing.assert_allclose(angles, [0.0] * (k - 2) + [np.pi / 20] * 2 if k > 1 else [0.0], atol=1e-7)
+    prior = make_chain_prior(k, 3, dtype=jnp.float64)
+    np.testing.assert_allclose(prior.A, 0.999 * R, atol=1e-6)
+    chain = prior.chain(4)
+    for x in (chain.Q1, chain.Q[0]):
+        np.testing.assert_allclose(x, np.eye(k), atol=1e-9)
+    assert not np.any(chain.b)
+    assert not np.any(chain.m1)
+
+
+def test_the_prior_keeps_its_variances_above_the_floor():
+    prior = make_chain_prior(2, 0)
+    low = jnp.full((2, 2), 0.0, jnp.float32) - 50 * jnp.eye(2, dtype=jnp.float32)
+    smallest = eqx.tree_at(lambda p: p.free.factor, prior, low)
+    np.testing.assert_allclose(np.diagonal(smallest.Q), 1e-4, rtol=1e-3)
+
+
+def test_the_emission_is_a_normal_density():
+    w, rng = world(), np.random.default_rng(0)
+    e, z = emission_of(w), rng.normal(size=(N, T, K))
+    mask = rng.random((N, T)) < 0.7
+    found = e.log_likelihood(jnp.asarray(z), jnp.asarray(w.x), jnp.asarray(mask))
+    for n in range(N):
+        for t in range(T):
+            expected = log_normal(w.x[n, t], w.C @ z[n, t] + w.d, e.noise**2 * np.eye(D))
+            assert float(found[n, t]) == pytest.approx(expected if mask[n, t] else 0.0)
+
+
+def test_a_sigmoid_starts_at_the_mean_frame_and_stays_in_range():
+    e = make_emission("conv", 2, (16, 16, 3), key=jax.random.key(0), noise=0.1, output="sigmoid", shift=[0.1, 0.5, 0.7])
+    z = 100 * jax.random.normal(jax.random.key(1), (5, 7, 2), jnp.float32)
+    frames = e.mean(z)
+    assert frames.shape == (5, 7, 16, 16, 3)
+    assert frames.dtype == jnp.float32
+    assert float(frames.min()) >= 0
+    assert float(frames.max()) <= 1
+    np.testing.assert_allclose(e.mean(jnp.zeros((1, 2), jnp.float32))[0, 0, 0], [0.1, 0.5, 0.7], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(9, 10), (8, 8, 3)])
+def test_the_decoder_of_the_comparisons(shape):
+    e = make_emission("conv-paper", 3, shape, key=jax.random.key(0), noise=1.0)
+    z = jax.random.normal(jax.random.key(1), (64, 3), jnp.float32)
+    frames = np.asarray(e.mean(z))
+    assert frames.shape == (64, *shape)
+    assert 0.2 < frames.std() < 3  # neither vanishing nor exploding
+    kernels = [x.shape for x in e.decoder.kernels]
+    assert kernels == [(3, 3, 32, 64), (3, 3, 64, 32), (3, 3, 32, shape[2] if len(shape) == 3 else 1)]
+
+
+class Told:
+    """Stands in for a model: a reconstruction of -2 for each frame that is not hidden, and a divergence of 1."""
+
+    def bound(self, batch, key, hidden=None):
+        seen = jnp.ones((len(batch), batch.time), bool) if hidden is None else ~hidden
+        return Bound(-2.0 * seen.sum(1).astype(jnp.float64), jnp.ones(len(batch), jnp.float64))
+
+
+def test_the_loss_is_per_observed_frame_and_hides_some():
+    mask = np.ones((N, T), bool)
+    mask[0, 2:] = False
+    batch, key, count = batch_of(world(), mask), jax.random.key(0), mask.sum()
+    loss, info = objective(Told(), batch, key)
+    assert float(loss) == pytest.approx((N + 2 * N * T) / count)
+    assert float(info["kl"]) == pytest.approx(N / count)
+    hidden, _ = objective(Told(), batch, key, mask_size=2)
+    assert float(hidden) == pytest.approx((N + 2 * N * (T - 2)) / count)
