@@ -165,10 +165,13 @@ class Terms(NamedTuple):
         return -np.sum(self.free_energy) / max(self.observed, 1)
 
 
-def free_energy(chain, potentials, reference: Natural | None = None, marginals: Smoothed | None = None) -> Terms:
+def free_energy(
+    chain, potentials, reference: Natural | None = None, marginals: Smoothed | None = None, offsets=(0,)
+) -> Terms:
     """G^n = log Z + Σ_tj [Φ(q_t) - Φ(p̄ ⊕ f) - log 1/N Σ_n' exp(Φ(q_t ⊕ f') - Φ(p̄ ⊕ f'))], as it stands.
 
-    `marginals`, if given, replace the posterior marginals q_t everywhere but in log Z.
+    `marginals`, if given, replace the posterior marginals q_t everywhere but in log Z. The mixture runs over the frames
+    of all sequences at t + offset, round the end.
     """
     batch, time, _ = potentials[0].h.shape
     q = smoothed(chain, potentials)
@@ -183,9 +186,10 @@ def free_energy(chain, potentials, reference: Natural | None = None, marginals: 
                 Λq = np.linalg.inv(q.cov[n, t])
                 hq = Λq @ q.mean[n, t]
                 logits = []
-                for other in np.flatnonzero(observed[:, t]):
-                    h, Λ = natural_of(p, other, t)
-                    logits.append(Φ(hq + h, Λq + Λ) - Φ(h0[t] + h, Λ0[t] + Λ))
+                for s in ((t + offset) % time for offset in offsets):
+                    for other in np.flatnonzero(observed[:, s]):
+                        h, Λ = natural_of(p, other, s)
+                        logits.append(Φ(hq + h, Λq + Λ) - Φ(h0[t] + h, Λ0[t] + Λ))
                 h, Λ = natural_of(p, n, t)
                 posterior[j, n] += Φ(hq, Λq)
                 recognition[j, n] += Φ(h0[t] + h, Λ0[t] + Λ)
@@ -193,6 +197,30 @@ def free_energy(chain, potentials, reference: Natural | None = None, marginals: 
                 count += 1
     G = log_z + np.sum(posterior - recognition - mixture, 0)
     return Terms(G, log_z, posterior, recognition, mixture, count)
+
+
+def gaussian_free_energy(chain, potentials, reference: Natural | None = None) -> np.ndarray:
+    """G^n where F is a Gaussian: log Z + Σ_tj <log p̄ + log f - log p̄ fΔ - log F>_q with normalised f."""
+    batch, time, k = potentials[0].h.shape
+    q = smoothed(chain, potentials)
+    h0, Λ0 = reference_of(reference, chain, batch, time)
+    G = q.log_z.copy()
+    for p in potentials:
+        observed = observed_of(p)
+        frames = [natural_of(p, n, t) for n in range(batch) for t in np.flatnonzero(observed[n])]
+        vectors = np.array([h for h, _ in frames])
+        for n in range(batch):
+            for t in np.flatnonzero(observed[n]):
+                h, Λ = natural_of(p, n, t)
+                S0 = np.linalg.inv(Λ0[t] + Λ)
+                factors = vectors + h0[t]
+                mean, cov = S0 @ factors.mean(0), S0 + S0 @ np.cov(factors.T, bias=True).reshape(k, k) @ S0
+                m, V = q.mean[n, t], q.cov[n, t]
+                second = V + np.outer(m, m)
+                log_reference = -0.5 * np.trace(Λ0[t] @ second) + h0[t] @ m
+                log_F = log_normal(m, mean, cov) - 0.5 * np.trace(np.linalg.solve(cov, V))
+                G[n] += log_reference - Φ(h0[t] + h, Λ0[t] + Λ) - log_F - 0.5 * k * np.log(2 * np.pi)
+    return G
 
 
 def log_normal(z, mean, cov) -> float:

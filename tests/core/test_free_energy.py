@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rpgssm.core.free_energy import free_energy
-from rpgssm.core.types import Natural
+from rpgssm.core.types import Natural, Potentials, Precision, StationaryChain
 
 from . import oracles
 from .problems import (
@@ -116,3 +116,68 @@ def test_float32(chain, precision):
     assert all(x.dtype == np.float32 for x in jax.tree.leaves((loss, gradient, info)))
     assert_trees_close(info, oracles.free_energy(*problem), 1e-5)
     check_slopes(gradient, problem, lambda problem: oracles.free_energy(*problem).loss, np.random.default_rng(9), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("chain", "precisions", "masked", "latent"),
+    [
+        ("stationary", ("shared full",), False, 3),
+        ("stationary", ("shared full", "dependent diagonal"), (True, False), 2),
+        ("batched", ("dependent full",), True, 2),
+    ],
+)
+@pytest.mark.parametrize("batch", [3, 9])  # few: matrices as rows; many: side by side
+def test_members_at_other_times(chain, precisions, masked, latent, batch):
+    problem = random_problem(11, chain, *precisions, masked=masked, batch=batch, time=4, latent=latent)
+    _, gradient, info = evaluate(problem, offsets=(0, 3, 1))
+    expected = oracles.free_energy(*problem, offsets=(0, 3, 1))
+    assert_trees_close(info, expected, 1e-10)
+    if batch == 3:
+        loss = lambda problem: oracles.free_energy(*problem, offsets=(0, 3, 1)).loss  # noqa: E731
+        check_slopes(gradient, problem, loss, np.random.default_rng(12))
+
+
+@pytest.mark.parametrize(
+    ("chain", "precisions", "masked", "batch"),
+    [
+        ("stationary", ("shared full",), False, 3),
+        ("stationary", ("shared full", "shared diagonal"), (True, False), 9),
+        ("batched", ("shared full",), True, 3),
+    ],
+)
+def test_gaussian_marginal(chain, precisions, masked, batch):
+    problem = random_problem(13, chain, *precisions, masked=masked, batch=batch, time=4, latent=2)
+    _, gradient, info = evaluate(problem, marginal="gaussian")
+    expected = oracles.gaussian_free_energy(*problem)
+    np.testing.assert_allclose(info.free_energy, expected, rtol=1e-10)
+    total = info.log_z + np.sum(info.posterior - info.recognition - info.mixture, 0)
+    np.testing.assert_allclose(total, expected, rtol=1e-10)
+    loss = lambda p: -np.sum(oracles.gaussian_free_energy(*p)) / info.observed  # noqa: E731
+    check_slopes(gradient, problem, loss, np.random.default_rng(14))
+
+
+def test_gaussian_marginal_is_the_limit_of_many_sequences():
+    """Of a linear Gaussian world: at the true parameters the mixture tends to the Gaussian, and both to the prior."""
+    rng, (time, k) = np.random.default_rng(15), (6, 2)
+    A, Λ = 0.8 * np.eye(k), np.diag([4.0, 2.0])
+    gaps = []
+    for batch in (20, 400):
+        z = [rng.standard_normal((batch, k))]
+        for _ in range(time - 1):
+            z.append(z[-1] @ A.T + rng.standard_normal((batch, k)) @ np.sqrt(np.eye(k) - A @ A.T))
+        z = np.stack(z, 1)
+        h = z @ Λ + rng.standard_normal(z.shape) @ np.sqrt(Λ)
+        chain = StationaryChain(jnp.asarray(A))
+        potentials = Potentials(jnp.asarray(h), Precision(jnp.asarray(Λ), True, False))
+        losses = [free_energy(chain, potentials, marginal=m)[0] for m in ("empirical", "gaussian")]
+        gaps.append(float(losses[0] - losses[1]))
+    assert 0 < gaps[1] < 0.25 * gaps[0]
+
+
+def test_marginals_that_cannot_be():
+    chain, potentials = random_problem(16, "stationary", "dependent full", time=2)
+    with pytest.raises(ValueError, match="constant"):
+        free_energy(chain, potentials, marginal="gaussian")
+    chain, potentials = random_problem(16, "stationary", "shared full", time=2)
+    with pytest.raises(ValueError, match="all times already"):
+        free_energy(chain, potentials, marginal="gaussian", offsets=(0,))

@@ -76,6 +76,13 @@ class Model:
     prior: Literal["auto", "stationary", "free", "controlled", "network"] = "auto"
     """Prior over trajectories. auto: controlled if there are controls, else stationary."""
 
+    marginal: Literal["auto", "empirical", "pooled", "gaussian"] = "auto"
+    """Distribution of observations: frames of the batch at the same time (empirical), at several times (pooled), or a
+    Gaussian with their moments (for linear encoders). auto: gaussian for linear encoders, else empirical."""
+
+    mixture_times: int = 8
+    """How many times a pooled marginal takes frames from."""
+
     initial_transition: Literal["identity", "rotation"] = "identity"
     """Where the transition matrix starts."""
 

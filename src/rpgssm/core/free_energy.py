@@ -10,13 +10,19 @@ sequences of the batch at the same time t. No chain KL and no pairwise posterior
 Σ_t <log fΔ>_q - KL(q‖p) = log Z identically.
 
 A masked observation has the zero potential, its bracket is dropped, and it takes no part in the mixtures of the others.
+
+Which observations make up the mixture is a choice (`marginal`): those of the batch at the same time, those of the batch
+at other times as well (`offsets`), or a Gaussian with their moments.
 """
+
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from .gaussian_marginal import gaussian_terms
 from .general import natural_marginals, prior_covariances, prior_means, time_first
 from .layout import Layout, Rows
 from .linalg import eye_like, mm, mv, spd_inverse
@@ -25,6 +31,8 @@ from .shared_mixture import shared_terms
 from .smoother import Covariance, Method, infer, precision_in_lanes
 from .stationary import StationaryInference
 from .types import Chain, Natural, Potentials, StationaryChain, as_potentials
+
+Marginal = Literal["empirical", "gaussian"]
 
 
 class FreeEnergyInfo(eqx.Module):
@@ -50,9 +58,11 @@ class _Marginals(eqx.Module):
     logdet: Float[Array, "t c"]
     layout: Layout = eqx.field(static=True)
 
+    def mean(self) -> Float[Array, "t ..."]:
+        return self.layout.apply(self.cov, self.h)
+
     def phi(self) -> Float[Array, "t b"]:
-        o = self.layout
-        return 0.5 * o.inner(self.h, o.apply(self.cov, self.h)) - 0.5 * self.logdet
+        return 0.5 * self.layout.inner(self.h, self.mean()) - 0.5 * self.logdet
 
 
 def free_energy(
@@ -61,6 +71,8 @@ def free_energy(
     *,
     reference: Natural | None = None,
     posterior_gradient: bool = True,
+    marginal: Marginal = "empirical",
+    offsets: Int[Array, " r"] | tuple[int, ...] | None = None,
     method: Method = "auto",
     covariance: Covariance = "auto",
     lanes: int | None = None,
@@ -70,16 +82,27 @@ def free_energy(
     `reference` is p̄ in natural parameters, (latent,) and (latent, latent), or with a leading time axis; by default
     N(0, I) for the stationary chain and the prior marginals, moment-matched over the batch, for a general one.
     `posterior_gradient=False` stops the gradient at the posterior marginals (as in EM; it tends to diverge).
+    `marginal` says which distribution of observations the model is given: the "empirical" one, or a "gaussian" one with
+    the moments of all frames of the batch, for encoders that are linear and precisions that are shared.
+    `offsets`, of which the first must be 0, let the empirical mixture at time t run over the frames of the batch at
+    times t + offset (round the end), and not only at t: more members, for data that are stationary.
     `lanes` is how many pairs of the data-dependent case are handled side by side; None: as many as suit the cache.
     """
     potentials = as_potentials(potentials)
+    _check_marginal(marginal, offsets, potentials)
+    if offsets is not None:
+        offsets = jnp.asarray(offsets, jnp.int32)
     log_z, q = _posterior_marginals(chain, potentials, method, covariance)
     if not posterior_gradient:
         q = jax.lax.stop_gradient(q)
     standard = reference is None and isinstance(chain, StationaryChain)
     if reference is None:
         reference = default_reference(chain, potentials[0].h.dtype)
-    terms = [_modality(q, p, reference, standard, lanes) for p in potentials]
+    if marginal == "gaussian":
+        ref = _with_time(reference)
+        terms = [gaussian_terms(q.mean(), q.cov, q.phi(), p, ref, q.layout, standard) for p in potentials]
+    else:
+        terms = [_modality(q, p, reference, standard, offsets, lanes) for p in potentials]
     posterior, recognition, mixture, observed = (jnp.stack(x) for x in zip(*terms, strict=True))
     G = log_z + jnp.sum(posterior - recognition - mixture, 0)
     count = jnp.sum(observed)
@@ -112,21 +135,44 @@ def _posterior_marginals(chain, potentials, method, covariance):
     return i.log_z(mean), _Marginals(h, precision, cov, logdet, Rows)
 
 
-def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, lanes: int | None):
+def _check_marginal(marginal: Marginal, offsets: object, potentials: tuple[Potentials, ...]) -> None:
+    if marginal == "gaussian" and offsets is not None:
+        raise ValueError("offsets are for the empirical marginal: the gaussian one has the frames of all times already")
+    if marginal == "gaussian" and not all(p.precision.shared for p in potentials):
+        raise ValueError(
+            'marginal="gaussian" needs precisions shared by all frames: use constant ones, or marginal="empirical"'
+        )
+
+
+def _with_time(reference: Natural) -> Natural:
+    return Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)
+
+
+def _modality(
+    q: _Marginals,
+    p: Potentials,
+    reference: Natural,
+    standard: bool,
+    offsets: Int[Array, " r"] | None,
+    lanes: int | None,
+):
     """One modality's three sums over time, each (batch,), and its number of observations.
 
     `standard` says that the reference is N(0, I).
     """
-    ref = Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)  # with a time axis
-    if p.precision.shared and p.mask is None and q.precision.shape[1] == 1 and q.layout is Rows and standard:
+    ref = _with_time(reference)
+    everywhere = p.precision.shared and p.mask is None and q.precision.shape[1] == 1
+    if everywhere and q.layout is Rows and standard and offsets is None:
         return _all_shared(q, p)
     o = q.layout
+    batch, time, _ = p.shape
     if o is Rows:
         h = jnp.moveaxis(p.masked_h(), 0, 1)
         h_ref, precision_ref = ref.h[:, None], ref.precision[:, None]
     else:
         h = jnp.moveaxis(p.masked_h(), 0, 2)
         h_ref, precision_ref = ref.h[..., None], ref.precision[..., None]
+    h = _members(h, offsets, o)
     total = h + h_ref
     if p.precision.shared:
         Lam = p.precision.dense()
@@ -136,23 +182,37 @@ def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, 
         phi_pairs = _shared_pairs(q, h, Lam)
     else:
         Lam = jnp.moveaxis(p.masked_precision(), 0, 1) if o is Rows else precision_in_lanes(p)
+        own = jnp.broadcast_to(q.precision, Lam.shape)
+        Lam = _members(Lam, offsets, o)
         S0, logdet0 = spd_inverse(precision_ref + Lam, float(standard), o)
         phi_f = 0.5 * o.inner(total, o.apply(S0, total)) - 0.5 * logdet0
-        phi_pairs = pair_log_normalisers(q.h, jnp.broadcast_to(q.precision, Lam.shape), h, Lam, o, lanes)
+        phi_pairs = pair_log_normalisers(q.h, own, h, Lam, o, lanes)
     logits = phi_pairs - phi_f[:, None, :]
-    phi_q = q.phi()
-    batch, time, _ = p.shape
+    phi_q, phi_f = q.phi(), phi_f[:, :batch]
     if p.mask is None:
-        mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.asarray(batch, h.dtype))
+        mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.asarray(logits.shape[-1], h.dtype))
         sums = (jnp.sum(x, 0) for x in (phi_q, phi_f, mixture))
         return (*sums, jnp.asarray(time * batch, h.dtype))
     mask = p.mask.T
-    members = jnp.sum(mask, -1, keepdims=True).astype(h.dtype)
+    present = _members(mask, offsets, Rows)
+    count = jnp.sum(present, -1, keepdims=True).astype(h.dtype)
     # where nothing at all is observed the logits are left as they are: the result is dropped, but stays finite
-    logits = jnp.where(mask[:, None, :] | (members[..., None] == 0), logits, -jnp.inf)
-    mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.maximum(members, 1))
+    logits = jnp.where(present[:, None, :] | (count[..., None] == 0), logits, -jnp.inf)
+    mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.maximum(count, 1))
     sums = (jnp.sum(jnp.where(mask, x, 0), 0) for x in (phi_q, phi_f, mixture))
-    return (*sums, jnp.sum(members))
+    return (*sums, jnp.sum(mask).astype(h.dtype))
+
+
+def _members(x: Array, offsets: Int[Array, " r"] | None, layout: Layout) -> Array:
+    """What the mixture at each t is made of: the frames of all sequences at t + offset, side by side."""
+    if offsets is None:
+        return x
+    time = x.shape[0]
+    x = x[(jnp.arange(time, dtype=offsets.dtype)[:, None] + offsets) % time]  # (t, r, ...)
+    if layout is Rows:
+        return x.reshape(time, -1, *x.shape[3:])
+    x = jnp.moveaxis(x, 1, -2)
+    return x.reshape(*x.shape[:-2], -1)
 
 
 def _all_shared(q: _Marginals, p: Potentials):

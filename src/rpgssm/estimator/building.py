@@ -52,6 +52,19 @@ def prior_kind(prior: str, controlled: bool) -> Any:
     return prior
 
 
+def marginal_kind(marginal: str, encoder: Any, data_dependent: bool) -> Any:
+    """Which distribution of observations is meant, given what recognises them."""
+    encoders = encoder.values() if isinstance(encoder, Mapping) else (encoder,)
+    linear = all(isinstance(e, str) and e == "linear" for e in encoders)
+    if marginal == "auto":
+        return "gaussian" if linear and not data_dependent else "empirical"
+    if marginal == "gaussian" and not linear:
+        raise ValueError("marginal='gaussian' needs linear encoders: pass encoder='linear', or another marginal")
+    if marginal == "gaussian" and data_dependent:
+        raise ValueError("marginal='gaussian' needs a constant precision: leave data_dependent out")
+    return marginal
+
+
 def build_recognition(
     encoders: Any,
     shapes: Mapping[str, tuple[int, ...]],

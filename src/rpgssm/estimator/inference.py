@@ -17,7 +17,6 @@ import numpy as np
 
 from rpgssm import core
 from rpgssm.data import Sequences
-from rpgssm.models.rpgssm import RPGSSMModel, objective
 
 FRAMES = 20_000  # that one batch of inference may hold, at the most
 
@@ -46,9 +45,9 @@ def posterior_samples(model: Any, batch: Sequences, key, samples: int):
 
 
 @eqx.filter_jit
-def per_sequence(model: RPGSSMModel, batch: Sequences):
+def per_sequence(objective: Callable[..., Any], model: Any, batch: Sequences, key: Any):
     """The free energy of each sequence, and how many observations it has."""
-    _, info = objective(model, batch)
+    _, info = objective(model, batch, key)
     shape = (len(batch), batch.time)
     masks = (m.mask for m in batch.modalities.values())
     observed = sum(jnp.sum(jnp.ones(shape, bool) if m is None else m, 1) for m in masks)

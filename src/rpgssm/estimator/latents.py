@@ -180,7 +180,9 @@ class LatentEstimator(SequenceEstimator):
         for start in range(0, len(data), size):
             first = min(start, len(data) - size)  # the last batch reaches back, so that all have the same size
             batch = data.take(np.arange(first, first + size))
-            energy, count = jax.device_get(inference.per_sequence(self.model_, batch))
+            energy, count = jax.device_get(
+                inference.per_sequence(self._objective(), self.model_, batch, self._key(start))
+            )
             total, observed = total + energy[start - first :].sum(), observed + count[start - first :].sum()
         return float(total / max(observed, 1))
 

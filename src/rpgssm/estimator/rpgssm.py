@@ -16,7 +16,7 @@ from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 
 from .base import DataInfo
-from .building import build_recognition, keys_for, prior_kind
+from .building import build_recognition, keys_for, marginal_kind, prior_kind
 from .latents import LatentEstimator
 from .saving import SavedEstimator
 
@@ -36,6 +36,11 @@ class RPGSSM(LatentEstimator, SavedEstimator):
     data_dependent : whether the precision is a function of the frame, or one constant. Costs more time, and can say of
         a frame that it shows nothing.
     prior : "auto" (controlled if there are controls, else stationary), "stationary", "free", "controlled", "network".
+    marginal : the distribution of observations that the model is given. "empirical": the frames of the batch at the
+        same time. "pooled": those at `mixture_times` times, for stationary data. "gaussian": a Gaussian with the
+        moments of the batch's frames, for linear encoders with constant precision. "auto": gaussian where it can be,
+        else empirical.
+    mixture_times : how many times the pooled marginal takes frames from.
     initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
     initial_precision : where the precisions start.
     max_steps, batch_size, learning_rate, prior_learning_rate, schedule, clip_norm : of the training.
@@ -66,6 +71,8 @@ class RPGSSM(LatentEstimator, SavedEstimator):
         precision: Literal["diagonal", "cholesky"] = "diagonal",
         data_dependent: bool = False,
         prior: Literal["auto", "stationary", "free", "controlled", "network"] = "auto",
+        marginal: Literal["auto", "empirical", "pooled", "gaussian"] = "auto",
+        mixture_times: int = 8,
         initial_transition: Any = "identity",
         initial_scale: float = 0.9,
         initial_precision: float = 1.0,
@@ -91,6 +98,8 @@ class RPGSSM(LatentEstimator, SavedEstimator):
         self.precision = precision
         self.data_dependent = data_dependent
         self.prior = prior
+        self.marginal = marginal
+        self.mixture_times = mixture_times
         self.initial_transition = initial_transition
         self.initial_scale = initial_scale
         self.initial_precision = initial_precision
@@ -114,7 +123,14 @@ class RPGSSM(LatentEstimator, SavedEstimator):
     _project = RPGSSMModel.project
 
     def _objective(self) -> Any:
-        return partial(objective, posterior_gradient=self.posterior_gradient)
+        marginal = marginal_kind(self.marginal, self.encoder, bool(self.data_dependent))
+        pooled = marginal == "pooled"
+        return partial(
+            objective,
+            posterior_gradient=self.posterior_gradient,
+            marginal="empirical" if pooled else marginal,
+            mixture_times=int(self.mixture_times) if pooled else 1,
+        )
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
         of_prior, *keys = keys_for(seed, 1 + 2 * len(info.frame_shapes))

@@ -10,6 +10,7 @@ from rpgssm.training.config import ScheduleName
 PRIORS = ("auto", "stationary", "free", "controlled", "network")
 ENCODERS = ("auto", "linear", "mlp", "cnn", "cnn-paper")
 PRECISIONS = ("diagonal", "cholesky")
+MARGINALS = ("auto", "empirical", "pooled", "gaussian")
 DECODERS = ("auto", "linear", "mlp", "conv", "conv-paper")
 OUTPUTS = ("auto", "sigmoid", "linear")
 POSTERIORS = ("mean-field", "linear", "nonlinear", "convolutional")
@@ -18,7 +19,9 @@ MASK_MODES = ("window", "random")
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise ValueError for settings that cannot be used. Those that an estimator does not have are passed over."""
-    whole = dict.fromkeys(("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every"), 1)
+    whole = dict.fromkeys(
+        ("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every", "mixture_times"), 1
+    )
     for name, least in (whole | {"random_state": 0}).items():
         _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
     for name in ("mask_size", "warmup_steps"):
@@ -37,6 +40,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name, choices in {
         "prior": PRIORS,
         "precision": PRECISIONS,
+        "marginal": MARGINALS,
         "covariance": PRECISIONS,
         "schedule": get_args(ScheduleName),
         "decoder": DECODERS,

@@ -8,9 +8,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float
 
 from rpgssm.core import Potentials, free_energy
+from rpgssm.core.free_energy import Marginal
 from rpgssm.core.types import Chain
 from rpgssm.data import Sequences
 
@@ -45,15 +47,30 @@ class RPGSSMModel(eqx.Module):
 
 
 def objective(
-    model: RPGSSMModel, batch: Sequences, key: Any = None, *, posterior_gradient: bool = True
+    model: RPGSSMModel,
+    batch: Sequences,
+    key: Any = None,
+    *,
+    posterior_gradient: bool = True,
+    marginal: Marginal = "empirical",
+    mixture_times: int = 1,
 ) -> tuple[Float[Array, ""], dict[str, Any]]:
-    """Minus the auxiliary free energy per observed frame, and its terms."""
-    del key  # nothing here is random
+    """Minus the auxiliary free energy per observed frame, and its terms.
+
+    With `mixture_times` above 1 each frame is compared with the batch's frames at so many times, its own and others
+    chosen by the key, instead of its own alone.
+    """
+    offsets = None
+    if mixture_times > 1:
+        others = jr.permutation(key, jnp.arange(1, batch.time, dtype=jnp.int32))[: mixture_times - 1]
+        offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), others])
     loss, terms = free_energy(
         model.chain(batch.time, batch.controls),
         model.potentials(batch),
         reference=model.prior.reference(),
         posterior_gradient=posterior_gradient,
+        marginal=marginal,
+        offsets=offsets,
     )
     count = jnp.maximum(terms.observed, 1)
     per_sequence = {
