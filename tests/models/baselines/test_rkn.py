@@ -160,7 +160,7 @@ def quick(**settings) -> RKN:
 @pytest.fixture(scope="module")
 def fitted():
     x, z = turning()
-    return quick(max_steps=300, learning_rate=1e-2).fit(x), x, z
+    return quick(max_steps=200, learning_rate=1e-2).fit(x), x, z
 
 
 def test_it_learns_and_bridges_gaps(fitted):
