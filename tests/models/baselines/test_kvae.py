@@ -67,7 +67,7 @@ def by_hand(model, a, seen):
     return [np.stack(v) for v in zip(*out, strict=True)], total
 
 
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_filter_and_density_of_codes(model, x, missing):
     seen = np.ones((N, T), bool)
     if missing:
@@ -132,6 +132,7 @@ def test_a_forecast_goes_on_without_frames(model, x):
         np.testing.assert_allclose(out.cov[n], cov[T:], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_weights_learn_only_after_the_first_phase(model, x):
     @eqx.filter_jit
     def gradient(model):

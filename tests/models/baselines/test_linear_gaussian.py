@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rpgssm import core
 from rpgssm.data import Modality, Sequences
 from rpgssm.models.baselines.linear_gaussian import (
     LinearChain,
@@ -17,7 +16,7 @@ from rpgssm.models.baselines.linear_gaussian import (
 )
 from rpgssm.models.baselines.linear_start import principal_components, start_model
 
-from .linear_worlds import NOISE, D, K, N, T, batch_of, log_marginal, world
+from .linear_worlds import NOISE, D, N, T, batch_of, log_marginal, world
 
 _statistics = eqx.filter_jit(statistics)
 
@@ -34,10 +33,8 @@ def test_the_likelihood_is_exact():
     model = LinearGaussianModel(chain, {"x": emission})
     mask = np.random.default_rng(0).random((N, T)) < 0.7
     batch = batch_of(w, mask)
-    log_z = eqx.filter_jit(core.filter)(model.chain(T), model.potentials(batch)).log_z
-    expected = [log_marginal(w, n, mask[n]) for n in range(N)]
-    np.testing.assert_allclose(model.log_likelihood(batch, log_z), expected, rtol=1e-9)
-    assert expectations(model, batch).log_likelihood == pytest.approx(sum(expected), rel=1e-9)
+    expected = sum(log_marginal(w, n, mask[n]) for n in range(N))
+    assert expectations(model, batch).log_likelihood == pytest.approx(expected, rel=1e-9)
 
 
 def long_world(n=12, t=15):
@@ -144,11 +141,9 @@ def test_components_are_padded_where_there_are_not_enough():
     assert not components[3:].any()
 
 
-@pytest.mark.parametrize("k", [1, 6])
-def test_fewer_or_more_latents_than_numbers(k):
+def test_more_latents_than_numbers():
     data = long_world(5, 12)
-    model = start_model(k, data, 50, 0, dtype=jnp.float64)
+    model = start_model(8, data, 50, 0, dtype=jnp.float64)
     before = expectations(model, data)
     after = expectations(maximise(model, before), data)
     assert after.log_likelihood > before.log_likelihood
-    assert K == 2
