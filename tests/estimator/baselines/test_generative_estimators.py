@@ -1,5 +1,7 @@
 """The generative models as estimators: what can be asked of them, forms of data, saving, and the command line."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -8,7 +10,7 @@ import rpgssm
 from rpgssm.cli import main
 from rpgssm.estimator.baselines import DKF, KVAE, SVAE, LinearGaussianSSM
 
-SMALL = {"latent_dim": 2, "encoder": "linear", "decoder": "linear", "mask_size": 2, "verbose": False}
+SMALL: dict[str, Any] = {"latent_dim": 2, "encoder": "linear", "decoder": "linear", "mask_size": 2, "verbose": False}
 SMALL |= {"max_steps": 3, "batch_size": 4, "validation_fraction": None}
 N, T, D = 6, 8, 3
 
@@ -110,11 +112,12 @@ def test_the_summary_names_the_model(fitted):
 @pytest.mark.parametrize("name", ["svae", "dkf", "kvae", "em"])
 def test_settings_are_kept_and_checked(name, x):
     model = fresh(name)
-    assert clone(model).get_params() == model.get_params()
+    copy: Any = clone(model)
+    assert copy.get_params() == model.get_params()
     with pytest.raises(ValueError, match="no use for controls"):
         model.fit(x, controls=np.zeros((N, T, 1), np.float32))
     with pytest.raises(ValueError, match="latent_dim is 0"):
-        clone(model).set_params(latent_dim=0).fit(x)
+        copy.set_params(latent_dim=0).fit(x)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def prior_of(w: World) -> ChainPrior:
     def factor(Q):
         return jnp.asarray(factor_of(Q - (FLOOR - JITTER) * np.eye(K)))
 
-    return ChainPrior(FreePrior(*map(jnp.asarray, (w.m1, factor(w.Q1), w.A, w.b, factor(w.Q)))))
+    m1, A, b = (jnp.asarray(x) for x in (w.m1, w.A, w.b))
+    return ChainPrior(FreePrior(m1, factor(w.Q1), A, b, factor(w.Q)))
 
 
 def emission_of(w: World) -> Emission:

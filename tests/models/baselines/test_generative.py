@@ -17,6 +17,7 @@ from rpgssm.models.baselines.generative import (
     plane_rotation,
     potential_kl,
 )
+from rpgssm.models.baselines.paper_decoder import PaperDecoder
 
 from .linear_worlds import (
     D,
@@ -88,7 +89,7 @@ def test_divergence_of_a_posterior_from_its_prior(masked):
     m, S = world_joint(w)
     for n in range(N):
         h = sum(np.asarray(p.masked_h()[n]).reshape(-1) for p in potentials)
-        blocks = sum(np.asarray(p.masked_precision()[n]) for p in potentials)
+        blocks = np.sum([np.asarray(p.masked_precision()[n]) for p in potentials], 0)
         Λ = np.zeros((T * K, T * K))
         for t in range(T):
             Λ[t * K : t * K + K, t * K : t * K + K] = blocks[t]
@@ -154,6 +155,7 @@ def test_the_decoder_of_the_comparisons(shape):
     frames = np.asarray(e.mean(z))
     assert frames.shape == (64, *shape)
     assert 0.2 < frames.std() < 3  # neither vanishing nor exploding
+    assert isinstance(e.decoder, PaperDecoder)
     kernels = [x.shape for x in e.decoder.kernels]
     assert kernels == [(3, 3, 32, 64), (3, 3, 64, 32), (3, 3, 32, shape[2] if len(shape) == 3 else 1)]
 

@@ -1,5 +1,7 @@
 """Which frames are hidden, and how models do without them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ def batch(n=200, t=10, lengths=None, mask=None):
     return Sequences({"x": Modality(values, mask)}, None, lengths)
 
 
-def drawn(data, size, mode="window", seed=0) -> np.ndarray:
+def drawn(data, size, mode: Any = "window", seed=0) -> np.ndarray:
     return np.asarray(draw_hidden(jax.random.key(seed), data, size, mode))
 
 
