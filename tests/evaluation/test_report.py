@@ -99,6 +99,32 @@ def test_json_table_and_figures(linear, tmp_path):
         assert (np.ptp(picture, axis=-1) > 60).mean() > 1e-3
 
 
+class Looker:
+    """A model that gives a representation and nothing else."""
+
+    can_filter = can_forecast = False
+
+    def smooth(self, x):
+        return Marginals(x[..., :3], None)
+
+    def filter(self, x):
+        raise ValueError("not defined")
+
+    def forecast(self, x, steps):
+        raise ValueError("not defined")
+
+
+def test_what_a_model_cannot_do_is_left_out(tmp_path):
+    task = load_task("linear-small", n_test=10, cache=False)
+    evaluation = evaluate(Looker(), task)
+    assert evaluation.scores["filtering"] is None
+    assert evaluation.scores["forecast"] is None
+    assert 0 < evaluation.scores["linear"]["z"] < 1
+    assert "frames" not in evaluation.table()
+    assert [p.name for p in evaluation.figures(tmp_path)] == ["trajectories.png"]
+    json.loads(evaluation.to_json())
+
+
 class Template:
     """A model for images without uncertainty: the arm whose pixels are all bright, and the frame's brightness."""
 
