@@ -81,7 +81,10 @@ def _training_step(model: RPGSSMModel, data: Sequences) -> Any:
 
 
 def _encoder_pass(model: RPGSSMModel, data: Sequences) -> Any:
-    """Forward and backward pass of the encoder for one batch, with a given cotangent of the features."""
+    """Forward and backward pass of the encoder for one batch, with a given cotangent of the features.
+
+    The features are returned too: otherwise the compiler sees that nobody wants them and leaves work out.
+    """
     encoder = model.recognition["frames"].encoder
     params, static = eqx.partition(encoder, eqx.is_inexact_array)
     frames = jnp.asarray(data.modalities["frames"].values[:BATCH]).reshape(BATCH * TIME, SIDE, SIDE)
@@ -89,7 +92,8 @@ def _encoder_pass(model: RPGSSMModel, data: Sequences) -> Any:
 
     @jax.jit
     def gradient(params, frames):
-        return jax.grad(lambda p: jnp.sum(eqx.combine(p, static)(frames) * cotangent))(params)
+        features, pull = jax.vjp(lambda p: eqx.combine(p, static)(frames), params)
+        return features, pull(cotangent)
 
     return partial(_wait, gradient, params, frames)
 

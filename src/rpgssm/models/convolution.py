@@ -8,8 +8,8 @@ the input pixels that have the same position modulo the stride receive shifted c
 and columns one after the other, which takes 2k slices instead of k².
 
 Patches take k² / stride² times the memory of the image, so they are made for a few frames at a time, few enough to stay
-in the processor's cache: `map_frames` runs a network by chunks of frames and recomputes each chunk in the backward
-pass. That costs one more forward pass of arithmetic and is still faster than a trip through memory.
+in the processor's cache: `map_frames` runs a network by chunks of frames, keeps what the matrix products gave, and makes
+the patches of each chunk again in the backward pass, which is faster than a trip through memory.
 
 Both methods use the same parameters and give the same outputs.
 """
@@ -116,8 +116,8 @@ def map_frames(
 ) -> Float[Array, "total *out"]:
     """`network(frames)`, computed by chunks of frames which need about `chunk_bytes` of working memory each.
 
-    The network must treat every frame alike and apart from the others. Nothing but the frames is kept for the backward
-    pass, in which the network is run once more.
+    The network must treat every frame alike and apart from the others. Of each layer only the result of its matrix
+    product is kept for the backward pass, in which everything else is computed once more.
     """
     total = frames.shape[0]
     size, pad = _chunks(total, max(1, chunk_bytes // max(1, bytes_per_frame)))
@@ -125,7 +125,8 @@ def map_frames(
         return network(frames)
     padded = jnp.concatenate([frames, frames[:pad]]) if pad else frames
     # within a loop nothing can merge the two forward passes again, so they need not be kept apart (prevent_cse)
-    chunk = jax.checkpoint(lambda x: network(x), prevent_cse=False)
+    products = jax.checkpoint_policies.dots_saveable
+    chunk = jax.checkpoint(lambda x: network(x), prevent_cse=False, policy=products)
     out = lax.map(chunk, padded.reshape(-1, size, *frames.shape[1:]))
     return out.reshape(-1, *out.shape[2:])[:total]
 
