@@ -13,6 +13,7 @@ import tyro
 from rpgssm import __version__
 from rpgssm.bench.config import Bench, BenchCoreConfig, BenchTrainConfig
 from rpgssm.commands import config as c
+from rpgssm.commands import experiment_config as e
 from rpgssm.commands.methods import fit_command, named_method
 
 _DESCRIPTION = """Learn latent dynamics from time series and video without reconstructing the observations (RP-GSSM).
@@ -32,6 +33,7 @@ def _command(fit: type[c.Fit]) -> Any:
         | _named(c.Info, "info")
         | _named(c.Tasks, "tasks")
         | _named(c.Evaluate, "evaluate")
+        | _named(e.Experiment, "experiment")
         | _named(Bench, "bench")
     )
 
@@ -74,6 +76,10 @@ def _run(command: object) -> None:
             from rpgssm.commands.tasks import evaluate
 
             evaluate(command)
+        case e.Experiment(action=action):
+            from rpgssm.commands import experiment
+
+            experiment.perform(action)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

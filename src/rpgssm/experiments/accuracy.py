@@ -1,0 +1,90 @@
+"""The table of the README: what the RP-GSSM reaches against what it is meant to reach, from stored results alone."""
+
+import statistics
+from pathlib import Path
+
+from . import store
+from .plans import plan
+from .targets import AIMS, Aim, Target
+
+BEGIN, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+_HEADER = ("task", "target", "R²", "seeds", "ceiling", "aim", "kernel R²", "minutes", "allowed")
+
+
+def table(results: Path) -> str:
+    """Markdown. Medians over seeds of runs with the present recipes, and the range; tasks without results say so."""
+    rows = [row for task, aim in AIMS.items() for row in _rows(task, aim, _finished(results, task))]
+    lines = ["| " + " | ".join(row) + " |" for row in (_HEADER, ["---"] * len(_HEADER), *rows)]
+    return "\n".join(lines)
+
+
+def insert(text: str, table: str) -> str:
+    """A text with the table between its markers."""
+    before, _, rest = text.partition(BEGIN)
+    old, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"there is no place for the table: mark it by {BEGIN} and {END}, each on a line of its own")
+    del old
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+
+
+def _finished(results: Path, task: str) -> list[store.Result]:
+    """All seeds that were run with the present recipe, whichever they are."""
+    digest = plan("accuracy", tasks=[task])[0].digest
+    stored = store.read_all(results, "accuracy")
+    return [r for r in stored if r.run.task == task and r.run.digest == digest and r.run.method == "rpgssm"]
+
+
+def _rows(task: str, aim: Aim, found: list[store.Result]) -> list[list[str]]:
+    allowed = f"< {aim.minutes:g}"
+    scored = [result for result in found if result.finished]
+    if not scored:
+        said = "diverged" if found else "not run yet"
+        return [[task, t.name, said, str(len(found)), "", _aim(t), "", "", allowed] for t in aim.targets]
+    minutes = statistics.median(r.training["seconds"] for r in scored) / 60
+    failed = len(found) - len(scored)
+    seeds = str(len(scored)) + (f" ({failed} diverged)" if failed else "")
+    rows = []
+    for i, target in enumerate(aim.targets):
+        linear = [r.scores["linear"][target.name] for r in scored]
+        kernel = statistics.median(r.scores["kernel"][target.name] for r in scored)
+        ceilings = [(r.scores["ceiling"] or {}).get(target.name) for r in scored]
+        ceiling = "" if None in ceilings else _number(statistics.median(ceilings))  # pyright: ignore
+        kernel_text = _number(kernel) + ("" if aim.kernel is None else _verdict(kernel >= aim.kernel))
+        first = i == 0
+        rows.append(
+            [
+                task if first else "",
+                target.name,
+                _measured(linear, ceilings, target),
+                seeds if first else "",
+                ceiling,
+                _aim(target),
+                kernel_text,
+                f"{minutes:.1f}{_verdict(minutes < aim.minutes)}" if first else "",
+                allowed if first else "",
+            ]
+        )
+    return rows
+
+
+def _measured(linear: list[float], ceilings: list, target: Target) -> str:
+    value = statistics.median(linear)
+    spread = f" ({_number(min(linear))} to {_number(max(linear))})" if len(linear) > 1 else ""
+    if target.gap is not None:
+        met = statistics.median(c - x for c, x in zip(ceilings, linear, strict=True)) <= target.gap
+    else:
+        met = target.least is not None and value >= target.least
+    return f"{_number(value)}{_verdict(met)}{spread}"
+
+
+def _aim(target: Target) -> str:
+    return f"≥ {target.least:.2f}" if target.gap is None else f"≥ ceiling - {target.gap:g}"
+
+
+def _verdict(met: bool) -> str:
+    return " ✓" if met else " ✗"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"

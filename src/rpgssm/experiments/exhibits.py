@@ -1,0 +1,98 @@
+"""What figures show of single films: reconstructions, a forecast with its uncertainty, and paths over backgrounds.
+
+Stored with the results, for the tasks whose figures need them, so that figures can be drawn without any model.
+"""
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from rpgssm.evaluation import Latents, LinearReadout, misfit_variance
+from rpgssm.evaluation import collect as collect_latents
+from rpgssm.tasks import Task
+
+from .methods import METHODS
+from .runs import Run
+from .scoring import means, variants
+
+CONTEXT = 50
+MOMENTS = 8  # frames of the film that is reconstructed
+FILMS = 3  # whose forecasts are stored; figures show the first
+
+
+def collect(estimator: Any, task: Task, run: Run, data_dir: Any = None) -> dict[str, Any]:
+    """The exhibits of a task; none for most."""
+    if run.task == "cifar10-pendulum":
+        out: dict[str, Any] = {}
+        if METHODS[run.method].decoder == "own" or run.decoder_steps:
+            out["reconstructions"] = reconstructions(estimator, task, run)
+        if getattr(estimator, "can_forecast", True):
+            out["forecast"] = forecast(estimator, task)
+        return out
+    if run.task == "davis-tracking":
+        return {"paths": paths(estimator, task, run, data_dir)}
+    return {}
+
+
+def reconstructions(estimator: Any, task: Task, run: Run) -> dict[str, Any]:
+    """Frames of the first test film, and what a decoder makes of their latents."""
+    auxiliary = METHODS[run.method].decoder == "auxiliary"
+    if auxiliary:
+        estimator.fit_decoder(task.train.observations[:200], steps=run.decoder_steps)
+    film = task.test.observations[:1]
+    moments = np.linspace(0, film.shape[1] - 1, min(MOMENTS, film.shape[1])).round().astype(int)
+    decoded = np.asarray(estimator.reconstruct(film))[0]
+    return {
+        "decoder": "auxiliary" if auxiliary else "own",
+        "moments": moments.tolist(),
+        "seen": picture(task.frames(film[0][moments])),
+        "decoded": picture(decoded[moments]),
+    }
+
+
+def forecast(estimator: Any, task: Task) -> dict[str, Any]:
+    """Targets read off the latents of the first frames, and off those that are forecast from them."""
+    steps = task.test.time - CONTEXT
+    train = collect_latents(estimator.smooth, task.train.observations)
+    readout = LinearReadout.fit(train.mean, task.train.targets)
+    films = task.test.observations[:FILMS, :CONTEXT]
+    parts = [collect_latents(f, films) for f in (estimator.smooth, lambda x: estimator.forecast(x, steps))]
+    mean = np.concatenate([part.mean for part in parts], 1)
+    deviation = None
+    if train.cov is not None and all(part.cov is not None for part in parts):
+        cov = np.concatenate([part.cov for part in parts if part.cov is not None], 1)
+        deviation = _deviation(readout, Latents(train.mean, train.cov), cov)
+    decoded = readout.predict(mean)
+    return {
+        "context": CONTEXT,
+        "dt": task.dt,
+        "truth": {name: y[:FILMS].tolist() for name, y in task.test.targets.items()},
+        "mean": {name: y.tolist() for name, y in decoded.items()},
+        "deviation": None if deviation is None else {name: y.tolist() for name, y in deviation.items()},
+    }
+
+
+def paths(estimator: Any, task: Task, run: Run, data_dir: Any) -> dict[str, Any]:
+    """The position of the rat in the first test film, as inferred before five backgrounds."""
+    shown = variants(task, run, data_dir, n=1)
+    assert shown is not None
+    readout = LinearReadout.fit(means(estimator, task.train.observations), task.train.targets)
+    inferred = [readout.predict(means(estimator, film))["position"][0] for film in shown]
+    return {"truth": task.test.targets["position"][0].tolist(), "inferred": [y.tolist() for y in inferred]}
+
+
+def picture(frames: np.ndarray) -> dict[str, Any]:
+    """Frames between 0 and 1 as 8-bit numbers in base64."""
+    bytes_ = np.rint(255 * np.clip(frames, 0, 1)).astype(np.uint8)
+    return {"shape": list(bytes_.shape), "data": base64.b64encode(bytes_.tobytes()).decode("ascii")}
+
+
+def from_picture(stored: dict[str, Any]) -> np.ndarray:
+    """What `picture` stored."""
+    return np.frombuffer(base64.b64decode(stored["data"]), np.uint8).reshape(stored["shape"]) / 255
+
+
+def _deviation(readout: LinearReadout, train: Latents, cov: np.ndarray) -> dict[str, np.ndarray]:
+    misfit = misfit_variance(readout, train)
+    return {name: np.sqrt(v + misfit[name]) for name, v in readout.variance(cov).items()}

@@ -1,0 +1,118 @@
+"""One run from beginning to end: data, training, scores, and a file with the result.
+
+What is only needed on the way (checkpoints, the fitted model) stays in a working folder. A run that was interrupted or
+killed goes on from its last checkpoint there.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rpgssm import __version__
+from rpgssm.tasks import Task, load_task
+from rpgssm.training import TrainingDiverged
+
+from . import exhibits, scoring, store
+from .methods import METHODS
+from .runs import Run
+
+CHECKPOINTS, MODEL = "training", "model"
+Builder = Callable[[str], Any]
+"""From the name of an estimator to its class: the layer of experiments does not know the estimators."""
+
+
+class Interrupted(Exception):
+    """The user stopped a run. It goes on from there when it is started again."""
+
+
+def execute(
+    run: Run,
+    results: Path,
+    work: Path,
+    build: Builder,
+    *,
+    data_dir: Path | None = None,
+    verbose: bool = False,
+    checkpoint_every: int = 250,
+) -> store.Result:
+    """Do a run, unless it is done, and store its result."""
+    done = store.read(results, run)
+    if done is not None:
+        return done
+    folder = work / run.identity
+    task = load_task(
+        run.task,
+        seed=run.task_seed,
+        data_dir=data_dir,
+        background=run.background,  # pyright: ignore[reportArgumentType]
+        source=run.source,  # pyright: ignore[reportArgumentType]
+    )
+    estimator = make(run, build, folder, verbose=verbose, checkpoint_every=checkpoint_every)
+    content: dict[str, Any] = {"data": task.description, "parameters": _parameters(estimator)}
+    try:
+        fit(estimator, task, run)
+    except TrainingDiverged as error:
+        content |= {"status": "diverged", "error": f"step {error.step}: {', '.join(error.terms)} not finite"}
+    else:
+        if estimator.stopped_ == "interrupted":
+            raise Interrupted(run.identity)
+        content |= {"status": "finished"} | _measured(estimator, task, run, data_dir)
+        estimator.save(folder / MODEL, overwrite=True)
+    content |= {"version": __version__, "packages": _packages(), "machine": store.machine()}
+    store.write(results, run, content)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    result = store.read(results, run)
+    assert result is not None
+    return result
+
+
+def make(run: Run, build: Builder, folder: Path, *, verbose: bool, checkpoint_every: int) -> Any:
+    """The estimator of a run, not fitted yet."""
+    method = METHODS[run.method]
+    settings = {**method.fixed, **run.settings, "random_state": run.seed, "verbose": verbose}
+    if method.resumable:
+        settings |= {"checkpoint_dir": folder / CHECKPOINTS, "checkpoint_every": checkpoint_every}
+    return build(method.estimator)(**settings)
+
+
+def fit(estimator: Any, task: Task, run: Run) -> None:
+    """Train, from the last checkpoint if there is one. The validation sequences choose the best step, if one is to be
+    chosen."""
+    chosen = run.settings.get("validation_fraction", 0.1) is not None
+    held_out = task.validation.observations if chosen else None
+    if not METHODS[run.method].resumable:
+        estimator.fit(task.train.observations, validation=held_out)
+        return
+    try:
+        estimator.fit(task.train.observations, validation=held_out, resume=True)
+    except ValueError as error:
+        if not str(error).startswith("Cannot resume"):
+            raise
+        # settings are part of the folder's name: only another version of the library can have written it
+        print(f"{error} Starting afresh.", flush=True)
+        estimator.fit(task.train.observations, validation=held_out, overwrite=True)
+
+
+def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None) -> dict[str, Any]:
+    began = time.perf_counter()
+    content = {
+        "scores": scoring.scores(estimator, task, run, data_dir),
+        "validation": scoring.validation(estimator, task),
+        "training": scoring.training(estimator),
+        "exhibits": exhibits.collect(estimator, task, run, data_dir),
+    }
+    return content | {"evaluation_seconds": time.perf_counter() - began}
+
+
+def _parameters(estimator: Any) -> dict[str, Any]:
+    """All settings, the defaults too: a default may change with the next version."""
+    hidden = ("checkpoint_dir", "checkpoint_every", "verbose")
+    return {name: value for name, value in estimator.get_params(deep=False).items() if name not in hidden}
+
+
+def _packages() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("jax", "equinox", "optax", "numpy")}

@@ -1,0 +1,134 @@
+"""One run: what is trained, what is stored, and what happens when it ends otherwise than hoped."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rpgssm.experiments import running, store
+from rpgssm.experiments.plans import plan
+from rpgssm.experiments.running import Interrupted, execute
+from rpgssm.experiments.scoring import curve
+from rpgssm.training import TrainingDiverged
+
+from .fakes import Fake, small_task
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(running, "load_task", small_task)
+    monkeypatch.setattr(Fake, "fits", [])
+
+
+@pytest.fixture
+def run():
+    return plan("accuracy", tasks=["linear-small"], seeds=[1])[0]
+
+
+def do(run, tmp_path, kind=Fake):
+    return execute(run, tmp_path / "results", tmp_path / "work", lambda name: kind)
+
+
+def test_a_run_is_stored_with_all_that_its_numbers_rest_on(run, tmp_path, lenient_promotion):
+    result = do(run, tmp_path)
+    stored = json.loads((tmp_path / "results" / run.path).read_text())
+    assert stored == result.content
+    assert stored["run"] == run.to_json()
+    assert stored["data"]["seed"] == 1
+    assert stored["parameters"]["learning_rate"] == run.settings["learning_rate"]
+    assert stored["scores"]["linear"]["z"] <= stored["scores"]["ceiling"]["z"] <= 1
+    assert stored["training"]["seconds"] == 20.0
+    assert stored["training"]["steps_per_second"] == 50.0
+    assert set(stored["machine"]) == {"cores", "system", "architecture"}
+    assert str(tmp_path) not in json.dumps(stored)
+    (fit,) = Fake.fits
+    assert fit["resume"]
+    assert fit["random_state"] == 1
+    assert fit["validation"].shape[0] == 4
+    assert fit["checkpoint_dir"].is_relative_to(tmp_path / "work")
+
+
+def test_the_validation_score_is_of_the_validation_sequences(run, tmp_path, lenient_promotion):
+    result = do(run, tmp_path)
+    task = small_task("linear-small", seed=1)
+
+    def design(x):
+        flat = (x @ np.random.default_rng(1).standard_normal((5, 3))).reshape(-1, 3)
+        return np.concatenate([flat, np.ones((len(flat), 1))], 1)
+
+    weights = np.linalg.lstsq(design(task.train.observations), task.train.targets["z"].reshape(-1, 3))[0]
+    truth = task.validation.targets["z"].reshape(-1, 3)
+    error = truth - design(task.validation.observations) @ weights
+    expected = np.mean(1 - error.var(0) / truth.var(0) - error.mean(0) ** 2 / truth.var(0))
+    assert result.content["validation"]["mean"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_finished_run_is_not_repeated(run, tmp_path, lenient_promotion):
+    first = do(run, tmp_path)
+    assert do(run, tmp_path).content == first.content
+    assert len(Fake.fits) == 1
+
+
+def test_no_validation_where_the_settings_want_none(run, tmp_path, lenient_promotion):
+    do(run.with_settings(validation_fraction=None), tmp_path)
+    assert Fake.fits[0]["validation"] is None
+
+
+def test_divergence_is_a_result(run, tmp_path):
+    class Diverging(Fake):
+        error = TrainingDiverged("it did", step=7, terms=("loss",), sequences=(), model=None, state=None)
+
+    result = do(run, tmp_path, Diverging)
+    assert not result.finished
+    assert result.content["error"] == "step 7: loss not finite"
+    assert result.selection == -np.inf
+
+
+def test_an_interrupted_run_leaves_no_result(run, tmp_path):
+    class Stopping(Fake):
+        stopped = "interrupted"
+
+    with pytest.raises(Interrupted):
+        do(run, tmp_path, Stopping)
+    assert store.missing(tmp_path / "results", [run]) == [run]
+
+
+def test_checkpoints_of_another_version_are_dropped(run, tmp_path, capsys, lenient_promotion):
+    class Changed(Fake):
+        error = ValueError("Cannot resume the run in x: clip_norm is 10 and was 5.")
+
+    assert do(run, tmp_path, Changed).finished
+    assert "Starting afresh" in capsys.readouterr().out
+
+
+def test_other_errors_are_not_taken_for_that(run, tmp_path):
+    class Wrong(Fake):
+        error = ValueError("latent_dim is -1")
+
+    with pytest.raises(ValueError, match="latent_dim"):
+        do(run, tmp_path, Wrong)
+
+
+def test_a_damaged_result_is_named(run, tmp_path):
+    path = tmp_path / run.path
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 1')
+    with pytest.raises(ValueError, match=f"{run.name}.json is not a stored result"):
+        store.read(tmp_path, run)
+
+
+def test_results_hold_no_infinite_numbers_and_no_paths(run, tmp_path):
+    path = store.write(tmp_path, run, {"status": "diverged", "x": np.array([1 / 3, np.nan, np.inf])})
+    assert json.loads(path.read_text())["x"] == [0.333333, None, None]
+    with pytest.raises(TypeError, match="paths"):
+        store.write(tmp_path, run, {"x": tmp_path})
+
+
+def test_curves_are_thinned_to_validated_steps():
+    steps = np.arange(1, 10001)
+    history = {"step": steps, "loss": 1.0 / steps, "validation_loss": np.where(steps % 100 == 0, 2.0 / steps, np.nan)}
+    thin = curve(history)
+    assert len(thin["step"]) == 50
+    assert thin["step"][-1] == 10000
+    assert None not in thin["validation_loss"]
+    assert [2 * x for x in thin["loss"]] == pytest.approx(thin["validation_loss"])
