@@ -1,17 +1,27 @@
 """`rpgssm experiment`: run, status, table."""
 
+import multiprocessing
+import os
+import signal
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rpgssm.estimator.loading import estimator_class
 from rpgssm.experiments import accuracy, store
+from rpgssm.experiments.claims import Claims
 from rpgssm.experiments.estimates import Clock, duration
 from rpgssm.experiments.plans import plan
+from rpgssm.experiments.queues import open_queue
 from rpgssm.experiments.running import Interrupted, execute
 from rpgssm.experiments.runs import Run, describe
+from rpgssm.experiments.workers import work_through
 from rpgssm.tasks.cache import cache_directory
 
 from . import experiment_config as c
+
+LISTED = 40  # runs that are shown one by one; of more, a line per task and method
 
 
 def perform(action: object) -> None:
@@ -27,31 +37,148 @@ def perform(action: object) -> None:
 
 def run(command: c.RunExperiment) -> None:
     runs = planned(command.name, command.which)
-    work, results = folders(command.places, command.which)
+    results = folders(command.places, command.which)[1]
     missing = store.missing(results, runs)
     show_plan(runs, missing, Clock(store.read_all(results)))
-    if command.dry_run:
+    if command.dry_run or not missing:
         return
-    for number, one in enumerate(missing, 1):
-        print(f"\n[{number}/{len(missing)}] {one.identity}", flush=True)
-        began = time.perf_counter()
-        options = {"data_dir": command.data_dir, "verbose": not command.quiet}
-        try:
-            result = execute(one, results, work, estimator_class, checkpoint_every=command.checkpoint_every, **options)
-        except Interrupted:
-            print("Interrupted: the same command goes on from here.")
-            return
-        print(f"{outcome(result)}, {duration(time.perf_counter() - began)}", flush=True)
-    print(f"\nAll {len(runs)} runs are done; results are in {results}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        errors = _together(command) if command.workers > 1 else labour(command)
+    except (KeyboardInterrupt, Interrupted):
+        print("Interrupted: the same command goes on from here.")
+        return
+    left = store.missing(results, runs)
+    if errors:
+        first, message = next(iter(errors.items()))
+        raise ValueError(f"{len(errors)} runs failed, the first of them {first}: {message}")
+    print(f"{len(runs) - len(left)} of {len(runs)} runs are done; results are in {results}")
+
+
+def labour(command: c.RunExperiment) -> dict[str, str]:
+    """The work of one process."""
+    runs = planned(command.name, command.which)
+    work, results = folders(command.places, command.which)
+    queue = open_queue(command.queue, runs, results, work)
+
+    def do(one: Run) -> store.Result:
+        options: dict[str, Any] = {"data_dir": command.data_dir, "verbose": not command.quiet}
+        return execute(one, results, work, estimator_class, checkpoint_every=command.checkpoint_every, **options)
+
+    def tell(text: str) -> None:
+        print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+    return work_through(queue, runs, results, do, tell=tell, wait=command.wait)
+
+
+def _together(command: c.RunExperiment) -> dict[str, str]:
+    """Several processes. One that dies is replaced, as long as there is something left that can be done."""
+    context = multiprocessing.get_context("spawn")
+    errors = context.Manager().dict()
+    alone = replace(command, workers=1, quiet=True)
+    runs, results = planned(command.name, command.which), folders(command.places, command.which)[1]
+
+    def start(index: int) -> Any:
+        process = context.Process(target=_one_of_several, args=(alone, index, command.workers, errors))
+        process.start()
+        return process
+
+    crew = [start(index) for index in range(command.workers)]
+    try:
+        while any(process.is_alive() for process in crew):
+            for index, process in enumerate(crew):
+                process.join(timeout=1.0)
+                died = process.exitcode not in (None, 0)
+                if died and any(one.identity not in errors for one in store.missing(results, runs)):
+                    print(f"worker {index} died (exit code {process.exitcode}): another takes its place", flush=True)
+                    crew[index] = start(index)
+    except KeyboardInterrupt:
+        for process in crew:
+            process.terminate()
+        for process in crew:
+            process.join()
+        raise
+    return dict(errors)
+
+
+def _one_of_several(command: c.RunExperiment, index: int, workers: int, errors: Any) -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    share_cores(index, workers)
+    try:
+        errors.update(labour(command))
+    except (KeyboardInterrupt, Interrupted):
+        return
+
+
+def share_cores(index: int, workers: int) -> None:
+    """Give each process cores of its own, where the system can: they would get into each other's way."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if workers <= len(cores):
+        os.sched_setaffinity(0, set(cores[index::workers]))
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def status(command: c.Status) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if not command.watch:
+        console.print(_overview(command))
+        return
+    with Live(_overview(command), console=console, auto_refresh=False) as live:
+        try:
+            while True:
+                time.sleep(2.0)
+                live.update(_overview(command), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _overview(command: c.Status) -> Any:
+    """A row per task, a column per method: best mean R², or how far it is."""
+    from rich.table import Table
+
     runs = planned(command.name, command.which)
-    _, results = folders(command.places, command.which)
-    for one in runs:
-        result = store.read(results, one)
-        print(f"{one.identity:<70} {'waiting' if result is None else outcome(result)}")
-    print(f"{len(runs) - len(store.missing(results, runs))} of {len(runs)} runs are done")
+    work, results = folders(command.places, command.which)
+    held = Claims(work / "claims.db").held() if (work / "claims.db").exists() else set()
+    found = {one.identity: store.read(results, one) for one in runs}
+    methods = list(dict.fromkeys(one.method for one in runs))
+    done = sum(result is not None for result in found.values())
+    clock = Clock(store.read_all(results))
+    left = sum(clock.seconds(one) for one in runs if found[one.identity] is None)
+    at_work = sorted(identity for identity in found if identity in held)
+    caption = f"{done} of {len(runs)} runs done, {len(at_work)} at work, about {duration(left)} to go on two cores"
+    table = Table(title=f"{command.name}: mean held-out linear R², median over seeds", caption=caption)
+    table.add_column("task")
+    for method in methods:
+        table.add_column(method, justify="right")
+    for task in dict.fromkeys(one.task for one in runs):
+        cells = []
+        for method in methods:
+            these = [one for one in runs if one.task == task and one.method == method]
+            cells.append(_cell(these, [found[one.identity] for one in these], held))
+        table.add_row(task, *cells)
+    return table
+
+
+def _cell(runs: list[Run], results: list[store.Result | None], held: set[str]) -> str:
+    from rpgssm.experiments.choosing import best
+
+    if not runs:
+        return ""
+    present = [result for result in results if result is not None]
+    chosen = best(present)
+    mark = "*" if any(one.identity in held for one in runs) else ""
+    count = "" if len(present) == len(runs) else f" {len(present)}/{len(runs)}"
+    if chosen:
+        return f"{chosen.median('linear', 'mean'):.3f}{count}{mark}"
+    return (f"diverged{count}" if present else f"0/{len(runs)}") + mark
 
 
 def table(command: c.Table) -> None:
@@ -67,6 +194,7 @@ def planned(name: str, which: c.Which) -> list[Run]:
     overrides = {} if which.max_steps is None else {"max_steps": which.max_steps}
     return plan(
         name,
+        protocol=which.protocol,
         tasks=listed(which.tasks),
         methods=listed(which.methods),
         seeds=numbers(which.seeds),
@@ -84,19 +212,18 @@ def folders(places: c.Places, which: c.Which) -> tuple[Path, Path]:
 def show_plan(runs: list[Run], missing: list[Run], clock: Clock) -> None:
     """The list of runs, with what is done and what the rest will take."""
     waiting = {one.identity for one in missing}
-    for one in runs:
-        todo = f"about {duration(clock.seconds(one))}" if one.identity in waiting else "done"
-        print(f"{one.task:<24} {one.method:<8} seed {one.seed}  {todo:<14} {describe(one.settings)}")
+    if len(runs) <= LISTED:
+        for one in runs:
+            todo = f"about {duration(clock.seconds(one))}" if one.identity in waiting else "done"
+            print(f"{one.task:<24} {one.method:<8} seed {one.seed}  {todo:<14} {describe(one.settings)}")
+    else:
+        for task, method in dict.fromkeys((one.task, one.method) for one in runs):
+            these = [one for one in runs if (one.task, one.method) == (task, method)]
+            todo = [one for one in these if one.identity in waiting]
+            time_left = f"about {duration(sum(clock.seconds(one) for one in todo))}" if todo else "done"
+            print(f"{task:<24} {method:<8} {len(these):>4} runs, {len(todo):>4} to do  {time_left}")
     total = sum(clock.seconds(one) for one in missing)
-    print(f"{len(runs)} runs, {len(missing)} to do: about {duration(total)} on two cores, one after the other")
-
-
-def outcome(result: store.Result) -> str:
-    """A result in a few words."""
-    if not result.finished:
-        return f"diverged ({result.content['error']})"
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in result.scores["linear"].items())
-    return f"R²: {scores}; trained in {duration(result.training['seconds'])}"
+    print(f"{len(runs)} runs, {len(missing)} to do: about {duration(total)} on two cores")
 
 
 def listed(text: str | None) -> list[str] | None:

@@ -7,12 +7,16 @@ from typing import Annotated, Literal
 import tyro
 
 Positional = tyro.conf.Positional
-Name = Literal["accuracy"]
+Name = Literal["accuracy", "comparison"]
+ProtocolName = Literal["compact", "paper"]
 
 
 @dataclass(frozen=True)
 class Which:
     """Which runs are meant."""
+
+    protocol: ProtocolName = "compact"
+    """Settings of the comparison. compact: for two cores and a night; paper: as published, for a GPU."""
 
     tasks: str | None = None
     """Tasks, separated by commas. Default: all of the experiment."""
@@ -43,16 +47,26 @@ class Places:
 
 @dataclass(frozen=True)
 class RunExperiment:
-    """Do what is missing of an experiment. Started again it goes on where it stopped."""
+    """Do what is missing of an experiment. Started again it goes on where it stopped; started twice, both share it."""
 
     name: Positional[Name]
-    """Which experiment. accuracy: the RP-GSSM with its recipes against the aims."""
+    """accuracy: the RP-GSSM with its recipes against the aims. comparison: all methods on all tasks."""
 
     which: Annotated[Which, tyro.conf.arg(name="")] = Which()
     places: Annotated[Places, tyro.conf.arg(name="")] = Places()
 
     data_dir: Path | None = None
     """Folder with the real files (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
+
+    workers: int = 1
+    """Processes that share the work, and the cores."""
+
+    queue: str = "auto"
+    """What hands out the runs: list (the results and a file of claims), or a study of Optuna in a database: its URL, or
+    a file for a journal. auto: a study in the working folder if Optuna is installed, else list."""
+
+    wait: bool = True
+    """Stay until all is done, to take over from workers that die."""
 
     checkpoint_every: int = 250
     """Steps between checkpoints: what is lost at most when a run is killed."""
@@ -66,13 +80,16 @@ class RunExperiment:
 
 @dataclass(frozen=True)
 class Status:
-    """Show what of an experiment is done."""
+    """Show what of an experiment is done, at work, and to come."""
 
     name: Positional[Name]
     """Which experiment."""
 
     which: Annotated[Which, tyro.conf.arg(name="")] = Which()
     places: Annotated[Places, tyro.conf.arg(name="")] = Places()
+
+    watch: bool = False
+    """Keep showing it, until Ctrl-C."""
 
 
 @dataclass(frozen=True)

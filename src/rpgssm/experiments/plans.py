@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rpgssm.tasks import TASKS
+from rpgssm.tasks import TASKS as MADE
 
 from .methods import METHODS
+from .protocols import PROTOCOLS, TASKS
 from .recipes import TRUE_DIMENSIONS, recipe
 from .runs import Run
 from .targets import AIMS
@@ -21,8 +22,12 @@ DECODER_STEPS = 1000  # of the auxiliary decoder, where pictures are wanted
 PICTURED = ("cifar10-pendulum",)
 
 
-def accuracy(tasks: Sequence[str] | None, methods: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Run]:
+Names = Sequence[str] | None
+
+
+def accuracy(protocol: str, tasks: Names, methods: Names, seeds: Sequence[int] | None) -> list[Run]:
     """The RP-GSSM with its recipes."""
+    del protocol  # there is none to choose
     if methods is not None and list(methods) != ["rpgssm"]:
         raise ValueError("the experiment 'accuracy' is about rpgssm alone: leave --methods out, or run 'comparison'")
     _known("task", tasks, AIMS)
@@ -33,12 +38,30 @@ def accuracy(tasks: Sequence[str] | None, methods: Sequence[str] | None, seeds: 
     ]
 
 
-EXPERIMENTS: dict[str, Callable[..., list[Run]]] = {"accuracy": accuracy}
+def comparison(protocol: str, tasks: Names, methods: Names, seeds: Sequence[int] | None) -> list[Run]:
+    """All methods on all tasks. First seeds come first: stopped half-way, it has a bit of everything."""
+    _known("protocol", [protocol], PROTOCOLS)
+    _known("task", tasks, TASKS)
+    p = PROTOCOLS[protocol]
+    wanted = [(task, method) for task in TASKS for method in METHODS]
+    wanted = [w for w in wanted if (tasks is None or w[0] in tasks) and (methods is None or w[1] in methods)]
+    numbers = {task: tuple(seeds) if seeds is not None else p.seeds(task) for task, _ in wanted}
+    return [
+        seeded("comparison", protocol, task, method, settings, seed)
+        for seed in sorted({seed for found in numbers.values() for seed in found})
+        for task, method in wanted
+        if seed in numbers[task]
+        for settings in p.settings(task, method)
+    ]
+
+
+EXPERIMENTS: dict[str, Callable[..., list[Run]]] = {"accuracy": accuracy, "comparison": comparison}
 
 
 def plan(
     experiment: str,
     *,
+    protocol: str = "compact",
     tasks: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
@@ -52,7 +75,7 @@ def plan(
     if experiment not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {experiment!r}; choose one of {', '.join(EXPERIMENTS)}")
     _known("method", methods, METHODS)
-    runs = EXPERIMENTS[experiment](tasks, methods, seeds)
+    runs = EXPERIMENTS[experiment](protocol, tasks, methods, seeds)
     return [_changed(run, background, overrides or {}) for run in runs]
 
 
@@ -67,7 +90,7 @@ def seeded(
 
 
 def _changed(run: Run, background: str, overrides: dict[str, Any]) -> Run:
-    if background != "auto" and TASKS[run.task].background is not None:
+    if background != "auto" and MADE[run.task].background is not None:
         run = replace(run, background=background)
     if not overrides:
         return run

@@ -37,8 +37,8 @@ def execute(
     verbose: bool = False,
     checkpoint_every: int = 250,
 ) -> store.Result:
-    """Do a run, unless it is done, and store its result."""
-    done = store.read(results, run)
+    """Do a run, unless it is done, and store its result. One that was done for another experiment is taken over."""
+    done = store.read(results, run) or _taken_over(results, run)
     if done is not None:
         return done
     folder = work / run.identity
@@ -93,6 +93,15 @@ def fit(estimator: Any, task: Task, run: Run) -> None:
         # settings are part of the folder's name: only another version of the library can have written it
         print(f"{error} Starting afresh.", flush=True)
         estimator.fit(task.train.observations, validation=held_out, overwrite=True)
+
+
+def _taken_over(results: Path, run: Run) -> store.Result | None:
+    other = store.twin(results, run)
+    if other is None:
+        return None
+    content = {name: value for name, value in other.content.items() if name not in ("format", "run")}
+    store.write(results, run, {**content, "taken_from": other.run.identity})
+    return store.read(results, run)
 
 
 def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None) -> dict[str, Any]:

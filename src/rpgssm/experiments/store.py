@@ -81,6 +81,16 @@ def missing(results: Path, runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if not (results / run.path).is_file()]
 
 
+def twin(results: Path, run: Run) -> Result | None:
+    """The result of the same training in another experiment, if there is one."""
+    for path in sorted(results.glob(f"*/{run.task}/{run.method}-*-{run.digest}-seed{run.seed}*.json")):
+        other = _read(path)
+        same = {**other.run.to_json(), "experiment": run.experiment, "protocol": run.protocol}
+        if same == run.to_json():
+            return other
+    return None
+
+
 def machine() -> dict[str, Any]:
     """The kind of machine, without its name."""
     return {"cores": os.cpu_count(), "system": platform.system(), "architecture": platform.machine()}

@@ -1,0 +1,146 @@
+"""The two protocols of the comparison: which settings each method is tried with on each task. Plain data.
+
+`paper`: networks, numbers of steps and sweeps as published: Adam at 1e-3, batches of 32, 10 000 steps (5000 for
+tracking), no choice of the best step; latent dimensions, form of the recognition covariance, its dependence on the
+data (RP-GSSM), and ν of the generative models are swept. The size of the mask is not published: it is swept as well.
+For a GPU.
+
+`compact`: light networks and about 3000 steps, all methods on all tasks in a long night on two cores. The RP-GSSM has
+its recipe. The generative models, whose decoders cost the most, see fewer and shorter pieces per step; contrastive ones
+need full batches and get fewer steps.
+
+Settings are chosen by the validation sequences (`Result.selection`), for every method alike.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from .methods import METHODS
+from .recipes import FAMILIES, TRUE_DIMENSIONS, recipe
+from .targets import AIMS
+
+TASKS = tuple(AIMS)
+NOISES = (1.0, 0.1, 0.001)
+MASKS = (0, 20, 40)
+COVARIANCES = ("diagonal", "cholesky")
+DIMENSIONS = {"pendulum": (4, 8), "double-pendulum": (8, 16), "tracking": (8, 16, 32)}
+PAPER_STEPS = {"linear": 10_000, "pendulum": 10_000, "double-pendulum": 10_000, "tracking": 5000}
+
+COMPACT_RATES = {"linear": 1e-2, "pendulum": 3e-3, "double-pendulum": 3e-3, "tracking": 3e-3}
+COMPACT_STEPS: dict[str, dict[str, int]] = {
+    "generative": {"linear": 2000, "pendulum": 3000, "double-pendulum": 2000, "tracking": 1500},
+    "contrastive": {"linear": 2000, "pendulum": 2000, "double-pendulum": 1500, "tracking": 1000},
+}
+COMPACT_PIECES: dict[str, dict[str, dict[str, Any]]] = {
+    "generative": {
+        "linear": {},
+        "pendulum": {"batch_size": 8, "window": 50},
+        "double-pendulum": {"batch_size": 8, "window": 50},
+        "tracking": {"batch_size": 8, "window": 50},
+    },
+    "contrastive": {"linear": {}, "pendulum": {}, "double-pendulum": {}, "tracking": {}},
+}
+COMPACT_NOISES = {"linear": (1.0, 0.1), "pendulum": (0.1,), "double-pendulum": (0.1,), "tracking": (0.1,)}
+COMPACT_MASKS = {"linear": (0,), "pendulum": (20,), "double-pendulum": (20,), "tracking": (20,)}
+EM_STEPS = 200  # iterations of EM, which stops by itself
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """`settings(task, method)` are those to be tried; `seeds(task)` those to try each of them with."""
+
+    name: str
+    summary: str
+    settings: Callable[[str, str], list[dict[str, Any]]]
+    seeds: Callable[[str], tuple[int, ...]]
+
+
+def paper(task: str, method: str) -> list[dict[str, Any]]:
+    """The published sweep."""
+    family, m = FAMILIES[task], METHODS[method]
+    if m.estimator == "LinearGaussianSSM":
+        return [{"latent_dim": k, "max_steps": EM_STEPS} for k in _dimensions(task, method)]
+    axes: dict[str, tuple] = {"latent_dim": _dimensions(task, method)}
+    if m.covariance is not None:
+        axes[m.covariance] = COVARIANCES
+    if method == "rpgssm":
+        axes["data_dependent"] = (False, True)
+    if m.kind == "generative":
+        axes["noise"] = NOISES
+    if m.masked:
+        axes["mask_size"] = MASKS
+    fixed: dict[str, Any] = {
+        **_networks(task, method, "cnn-paper", "conv-paper"),
+        "learning_rate": 1e-3,
+        "schedule": "constant",
+        "batch_size": 32,
+        "max_steps": PAPER_STEPS[family],
+        "validation_fraction": None,
+    }
+    if method == "rpgssm":
+        fixed["initial_scale"] = 0.5
+    return _grid(axes, fixed, task, method)
+
+
+def compact(task: str, method: str) -> list[dict[str, Any]]:
+    """The sweep for two cores."""
+    family, m = FAMILIES[task], METHODS[method]
+    if method == "rpgssm":
+        return [recipe(task)]
+    dimension = int(recipe(task)["latent_dim"])
+    if m.estimator == "LinearGaussianSSM":
+        return [{"latent_dim": dimension, "max_steps": EM_STEPS}]
+    axes: dict[str, tuple] = {"latent_dim": (_own_dimension(task, method, dimension),)}
+    if m.covariance is not None:
+        axes[m.covariance] = ("cholesky",)
+    if m.kind == "generative":
+        axes["noise"] = COMPACT_NOISES[family]
+    if m.masked:
+        axes["mask_size"] = COMPACT_MASKS[family]
+    fixed: dict[str, Any] = {
+        **_networks(task, method, "cnn", "conv"),
+        "learning_rate": COMPACT_RATES[family],
+        "max_steps": COMPACT_STEPS[m.kind][family],
+        **COMPACT_PIECES[m.kind][family],
+    }
+    return _grid(axes, fixed, task, method)
+
+
+def three_for_some(task: str) -> tuple[int, ...]:
+    """Three seeds for the linear and the single pendulum tasks, one for the others."""
+    return (0, 1, 2) if FAMILIES[task] in ("linear", "pendulum") else (0,)
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "paper": Protocol("paper", "as published, for a GPU", paper, lambda task: (0, 1, 2)),
+    "compact": Protocol("compact", "light networks and few settings, for two cores", compact, three_for_some),
+}
+
+
+def _dimensions(task: str, method: str) -> tuple[int, ...]:
+    family = FAMILIES[task]
+    swept = (TRUE_DIMENSIONS[task],) if family == "linear" else DIMENSIONS[family]
+    return tuple(_own_dimension(task, method, k) for k in swept)
+
+
+def _own_dimension(task: str, method: str, k: int) -> int:
+    """The state of an RKN is twice as long as what frames show of it; where the true size is known, that is shown."""
+    return 2 * k if method == "rkn" and task in TRUE_DIMENSIONS else k
+
+
+def _networks(task: str, method: str, encoder: str, decoder: str) -> dict[str, Any]:
+    """Linear networks for the linear tasks."""
+    linear = FAMILIES[task] == "linear"
+    networks = {"encoder": "linear" if linear else encoder}
+    if METHODS[method].kind == "generative":
+        networks["decoder"] = "linear" if linear else decoder
+    return networks
+
+
+def _grid(axes: dict[str, tuple], fixed: dict[str, Any], task: str, method: str) -> list[dict[str, Any]]:
+    points = [dict(zip(axes, values, strict=True)) | fixed for values in product(*axes.values())]
+    if method == "kvae" and task in TRUE_DIMENSIONS:  # half as many numbers, its default, cannot hold the state
+        points = [point | {"code_dim": point["latent_dim"]} for point in points]
+    return points

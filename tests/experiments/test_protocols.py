@@ -1,0 +1,71 @@
+"""The two protocols: complete, and as published."""
+
+import inspect
+from collections import Counter
+
+import pytest
+
+from rpgssm.estimator.loading import estimator_class
+from rpgssm.experiments.methods import METHODS
+from rpgssm.experiments.plans import plan
+from rpgssm.experiments.protocols import PROTOCOLS, TASKS
+from rpgssm.experiments.recipes import recipe
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_method_is_run_on_every_task(protocol):
+    runs = plan("comparison", protocol=protocol)
+    assert {(run.task, run.method) for run in runs} == {(task, method) for task in TASKS for method in METHODS}
+    assert len({run.identity for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_estimators_know_all_settings(protocol, method):
+    known = set(inspect.signature(estimator_class(METHODS[method].estimator)).parameters)
+    for task in TASKS:
+        for settings in PROTOCOLS[protocol].settings(task, method):
+            assert set(settings) | set(METHODS[method].fixed) <= known
+
+
+def test_the_published_sweep():
+    paper = PROTOCOLS["paper"].settings
+    counts = {
+        method: [len(paper(task, method)) for task in ("linear-small", "pendulum", "double-pendulum", "davis-tracking")]
+        for method in ("rpgssm", "svae", "dkf-nl", "kvae", "cpc")
+    }
+    # dimensions (1, 2, 2, 3) × forms of covariance × dependence on the data (RP-GSSM), ν, sizes of the mask
+    assert counts == {
+        "rpgssm": [4, 8, 8, 12],
+        "svae": [18, 36, 36, 54],
+        "dkf-nl": [18, 36, 36, 54],
+        "kvae": [9, 18, 18, 27],
+        "cpc": [3, 6, 6, 9],
+    }
+    for task, dimensions, steps in [
+        ("linear-large", {10}, 10_000),
+        ("pendulum-64", {4, 8}, 10_000),
+        ("cifar10-double-pendulum", {8, 16}, 10_000),
+        ("tracking", {8, 16, 32}, 5000),
+    ]:
+        for method in ("rpgssm", "svae", "dkf-l", "kvae", "cpc"):
+            sweep = paper(task, method)
+            assert {s["latent_dim"] for s in sweep} == dimensions
+            assert {(s["learning_rate"], s["schedule"], s["batch_size"], s["max_steps"]) for s in sweep} == {
+                (1e-3, "constant", 32, steps)
+            }
+    assert {s["noise"] for s in paper("tracking", "dkf-cl")} == {1, 0.1, 0.001}
+    assert {(s["precision"], s["data_dependent"]) for s in paper("pendulum", "rpgssm")} == {
+        (form, dependent) for form in ("diagonal", "cholesky") for dependent in (False, True)
+    }
+    assert {s["encoder"] for s in paper("tracking", "cpc")} == {"cnn-paper"}
+    assert {s["decoder"] for s in paper("linear-small", "svae")} == {"linear"}
+
+
+def test_compact_gives_the_rpgssm_its_recipe_and_three_seeds_where_they_are_asked_for():
+    runs = plan("comparison", protocol="compact", methods=["rpgssm"])
+    assert all(run.settings == recipe(run.task) for run in runs)
+    seeds = Counter(run.task for run in runs)
+    three = {"linear-small", "linear-medium", "linear-large", "pendulum", "pendulum-64", "cifar10-pendulum"}
+    assert seeds == {task: 3 if task in three else 1 for task in TASKS}
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
