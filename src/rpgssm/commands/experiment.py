@@ -21,6 +21,7 @@ from rpgssm.tasks.cache import cache_directory
 
 from . import experiment_config as c
 
+REPLACEMENTS = 5  # workers that may die before something must be wrong with the work itself
 LISTED = 40  # runs that are shown one by one; of more, a line per task and method
 
 
@@ -83,15 +84,17 @@ def _together(command: c.RunExperiment) -> dict[str, str]:
         process.start()
         return process
 
-    crew = [start(index) for index in range(command.workers)]
+    crew, deaths = [start(index) for index in range(command.workers)], 0
     try:
         while any(process.is_alive() for process in crew):
             for index, process in enumerate(crew):
                 process.join(timeout=1.0)
-                died = process.exitcode not in (None, 0)
-                if died and any(one.identity not in errors for one in store.missing(results, runs)):
-                    print(f"worker {index} died (exit code {process.exitcode}): another takes its place", flush=True)
-                    crew[index] = start(index)
+                left = [one for one in store.missing(results, runs) if one.identity not in errors]
+                if process.exitcode in (None, 0) or not left or deaths >= REPLACEMENTS:
+                    continue
+                deaths += 1
+                print(f"worker {index} died (exit code {process.exitcode}): another takes its place", flush=True)
+                crew[index] = start(index)
     except KeyboardInterrupt:
         for process in crew:
             process.terminate()

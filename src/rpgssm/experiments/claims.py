@@ -100,7 +100,7 @@ class Claims:
         return Claim(self, identity, token).start()
 
     def held(self) -> set[str]:
-        """The runs that somebody is working on."""
+        """What is claimed by somebody who lives."""
         with self.connection() as c:
             rows = c.execute("SELECT identity, machine, process, beat FROM claims").fetchall()
         return {identity for identity, *worker in rows if lives(*worker, stale=self.stale)}

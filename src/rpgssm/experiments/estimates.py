@@ -63,7 +63,7 @@ def _kind(run: Run) -> tuple:
     return (run.task, run.method, *(run.settings.get(name) for name in names))
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | int) -> str:
     """For people: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -18,6 +18,8 @@ from . import store
 from .claims import Claim, Claims, lives, machine_mark
 from .runs import Run
 
+LOCK = "the queue"  # claimed by whoever puts runs into it
+
 
 @runtime_checkable
 class Taken(Protocol):
@@ -84,8 +86,13 @@ class StudyQueue:
         self._runs = {run.identity: run for run in runs}
         self._results, self._claims = results, claims
         self._failed: set[str] = set()
-        self._study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
-        self._fill()
+        options: dict[str, Any] = {"direction": "maximize", "load_if_exists": True}
+        while (lock := self._claims.take(LOCK)) is None:  # Optuna itself does not bear two that make a database at once
+            time.sleep(0.1)
+        try:
+            self._study = optuna.create_study(study_name=name, storage=storage, **options)
+        finally:
+            lock.release()
 
     def take(self) -> Taken | None:
         self._fill()
@@ -110,7 +117,7 @@ class StudyQueue:
 
     def _fill(self) -> None:
         """Put into the queue what is missing and neither in it nor in living hands."""
-        lock = self._claims.take(f"queue {self._study.study_name}")
+        lock = self._claims.take(LOCK)
         if lock is None:  # another worker is at it
             return
         try:

@@ -1,0 +1,107 @@
+"""`rpgssm experiment` on the command line."""
+
+import pytest
+
+from rpgssm import cli
+from rpgssm.commands import experiment as command
+from rpgssm.experiments import running, store
+from rpgssm.experiments.plans import plan
+
+from .fakes import Fake, accuracy_runs, small_task, write_result
+
+SCORES = {"z": 0.9, "mean": 0.9}
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "load_task", small_task)
+    monkeypatch.setattr(command, "estimator_class", lambda name: Fake)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(Fake, "fits", [])
+    return ["--results", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
+
+
+def run(*arguments):
+    cli.main(["experiment", *arguments])
+
+
+def test_what_is_missing_is_run_once(folders, tmp_path, capsys, lenient_promotion):
+    write_result(tmp_path / "results", accuracy_runs("linear-small")[1], SCORES)
+    asked = ["run", "accuracy", "--tasks", "linear-small", "--seeds", "0,1,2", "--queue", "list", *folders]
+    run(*asked)
+    out = capsys.readouterr().out
+    assert "3 runs, 2 to do" in out
+    assert "3 of 3 runs are done" in out
+    assert len(Fake.fits) == 2
+    run(*asked)
+    assert len(Fake.fits) == 2
+    assert "3 runs, 0 to do" in capsys.readouterr().out
+
+
+def test_dry_run_trains_nothing(folders, capsys):
+    run("run", "comparison", "--dry-run", *folders)
+    assert not Fake.fits
+    assert "davis-tracking" in capsys.readouterr().out
+
+
+def test_trials_leave_the_results_alone(folders, tmp_path, lenient_promotion):
+    run("run", "accuracy", "--tasks", "linear-small", "--seeds", "0", "--max-steps", "5", "--queue", "list", *folders)
+    assert not (tmp_path / "results").exists()
+    assert len(list((tmp_path / "work" / "trials").rglob("*.json"))) == 1
+
+
+def test_the_same_training_is_not_done_twice(folders, tmp_path, lenient_promotion):
+    results = tmp_path / "results"
+    (before,) = accuracy_runs("linear-small", [1])
+    write_result(results, before, SCORES, seconds=33.0)
+    asked = ["--tasks", "linear-small", "--methods", "rpgssm", "--seeds", "1", "--queue", "list"]
+    run("run", "comparison", *asked, *folders)
+    assert not Fake.fits
+    (after,) = plan("comparison", tasks=["linear-small"], methods=["rpgssm"], seeds=[1])
+    found = store.read(results, after)
+    assert found.run == after
+    assert found.training["seconds"] == 33.0
+    assert found.content["taken_from"] == before.identity
+
+
+def test_failures_are_told_at_the_end(folders, monkeypatch, capsys):
+    def missing(name, **options):
+        raise FileNotFoundError("CIFAR-10 is not here")
+
+    monkeypatch.setattr(running, "load_task", missing)
+    with pytest.raises(SystemExit):
+        run("run", "accuracy", "--tasks", "cifar10-pendulum", "--seeds", "0,1", "--queue", "list", *folders)
+    assert "2 runs failed" in capsys.readouterr().err
+
+
+def test_status_shows_what_is_done(folders, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    one, two = accuracy_runs("linear-small", [0, 1])
+    write_result(tmp_path / "results", one, {"z": 0.7, "mean": 0.7})
+    claim = command.Claims(tmp_path / "work" / "claims.db").take(two.identity)
+    run("status", "accuracy", "--tasks", "linear-small,pendulum", "--seeds", "0,1", *folders)
+    out = capsys.readouterr().out
+    assert "0.700 1/2*" in out
+    assert "0/2" in out
+    assert "1 of 4 runs done, 1 at work" in out
+    claim.release()
+
+
+def test_table_is_put_into_a_file(folders, tmp_path, capsys):
+    for one in accuracy_runs("linear-small"):
+        write_result(tmp_path / "results", one, SCORES, ceiling=SCORES)
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- accuracy -->\nold\n<!-- /accuracy -->\nafter\n")
+    run("table", "--results", str(tmp_path / "results"), "--insert", str(page))
+    text = page.read_text()
+    assert text.startswith("before\n<!-- accuracy -->\n\n| task")
+    assert text.endswith("<!-- /accuracy -->\nafter\n")
+    assert "old" not in text
+    assert "| linear-small | z | 0.900 ✓" in text
+
+
+@pytest.mark.parametrize("seeds", ["a", "0;1"])
+def test_seeds_must_be_numbers(folders, seeds, capsys):
+    with pytest.raises(SystemExit):
+        run("run", "accuracy", "--seeds", seeds, *folders)
+    assert "whole numbers" in capsys.readouterr().err
