@@ -1,4 +1,4 @@
-"""`rpgssm experiment`: run, status, table."""
+"""`rpgssm experiment`: run, status, table, report."""
 
 import multiprocessing
 import os
@@ -34,6 +34,8 @@ def perform(action: object) -> None:
             status(action)
         case c.Table():
             table(action)
+        case c.Report():
+            report(action)
 
 
 def run(command: c.RunExperiment) -> None:
@@ -190,6 +192,15 @@ def table(command: c.Table) -> None:
     if command.insert is not None:
         old = command.insert.read_text(encoding="utf-8")
         command.insert.write_text(accuracy.insert(old, text), encoding="utf-8")
+
+
+def report(command: c.Report) -> None:
+    from rpgssm.experiments.report import build
+
+    written, missing = build(command.results, command.output, command.protocol)
+    if missing:
+        print(f"No results yet for: {', '.join(missing)}")
+    print(f"Wrote {len(written)} files to {command.output}; read {written[-1]}")
 
 
 def planned(name: str, which: c.Which) -> list[Run]:

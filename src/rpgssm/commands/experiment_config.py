@@ -104,6 +104,20 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Make all figures and tables from stored results alone: PNG, SVG, and one HTML file that holds everything."""
+
+    results: Path = Path("results")
+    """Folder of the results."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report")
+    """Folder for the report."""
+
+    protocol: ProtocolName = "compact"
+    """Which runs of the comparison."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Run the experiments, and make tables and figures of their results."""
 
@@ -111,4 +125,5 @@ class Experiment:
         Annotated[RunExperiment, tyro.conf.subcommand("run", prefix_name=False)]
         | Annotated[Status, tyro.conf.subcommand("status", prefix_name=False)]
         | Annotated[Table, tyro.conf.subcommand("table", prefix_name=False)]
+        | Annotated[Report, tyro.conf.subcommand("report", prefix_name=False)]
     )

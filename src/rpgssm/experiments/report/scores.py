@@ -1,0 +1,109 @@
+"""Figures of R²: linear tasks by size, all methods on all video tasks, and target by target."""
+
+import statistics
+from typing import Any
+
+from .collection import LINEAR, PAIRS, VIDEO, Collection, label, target_name, title
+from .style import BLACK, GREY, colour, figure, said_missing
+
+
+def linear_sizes(c: Collection) -> Any:
+    """R² by size, method and data seed, with the ceiling of the exact smoother."""
+    methods = c.methods(LINEAR)
+    if not methods:
+        return None
+    drawn = figure(10, 3.6)
+    axes = drawn.subplots(1, len(LINEAR), sharey=True)
+    lowest = 1.0
+    for axis, task in zip(axes, LINEAR, strict=True):
+        ceilings = []
+        for x, method in enumerate(methods):
+            group = c.chosen(task, method)
+            if group is None:
+                axis.text(x, 0.02, "–", ha="center", color=GREY, transform=axis.get_xaxis_transform())
+                continue
+            values = group.values("linear", "mean")
+            ceilings += group.values("ceiling", "mean")
+            lowest = min(lowest, *values)
+            axis.plot([x - 0.3, x + 0.3], [statistics.median(values)] * 2, color=colour(method), lw=2)
+            spread = [x + 0.12 * (i - (len(values) - 1) / 2) for i in range(len(values))]
+            axis.plot(spread, values, "o", color=colour(method), ms=5, mec="white", mew=0.6)
+        if ceilings:
+            axis.axhline(statistics.median(ceilings), color=BLACK, ls="--", lw=1, zorder=1.5)
+            axis.axhspan(min(ceilings), max(ceilings), color="0.9", lw=0, zorder=1)
+        axis.set_title(title(task))
+        axis.set_xticks(range(len(methods)), [label(m) for m in methods], rotation=90)
+        axis.grid(axis="y", color="0.92")
+        if not ceilings:
+            said_missing(axis)
+    bottom = max(-0.05, lowest - 0.08)
+    axes[0].set_ylim(bottom, 1.02)
+    axes[0].set_ylabel("held-out linear R²")
+    return drawn
+
+
+def all_video(c: Collection, kind: str) -> Any:
+    """The mean over targets: a row per world, without and with distractors."""
+    methods = c.methods(VIDEO)
+    if not methods:
+        return None
+    drawn = figure(9, 1.1 + 0.62 * len(PAIRS) + 0.2 * len(methods) * len(PAIRS))
+    axes = drawn.subplots(len(PAIRS), 2, squeeze=False)
+    for row, pair in zip(axes, PAIRS, strict=True):
+        for axis, task in zip(row, pair, strict=True):
+            bars(axis, c, task, methods, kind, "mean")
+            axis.set_title(title(task))
+    axes[-1][0].set_xlabel(f"mean held-out {kind} R²; no distractors")
+    axes[-1][1].set_xlabel(f"mean held-out {kind} R²; with distractors")
+    return drawn
+
+
+def by_target(c: Collection, kind: str, tasks: tuple[str, ...] = VIDEO) -> Any:
+    """The same for each target by itself: a row per task."""
+    methods = c.methods(tasks)
+    if not methods:
+        return None
+    width = max((len(c.targets(task)) for task in tasks), default=1) or 1
+    drawn = figure(1.2 + 2.9 * width, 0.6 + len(tasks) * (0.55 + 0.17 * len(methods)))
+    axes = drawn.subplots(len(tasks), width, squeeze=False)
+    for row, task in zip(axes, tasks, strict=True):
+        targets = c.targets(task)
+        for i, axis in enumerate(row):
+            if i < len(targets):
+                bars(axis, c, task, methods, kind, targets[i], names=i == 0)
+                axis.set_title(f"{title(task)}: {target_name(targets[i])}", fontsize=9)
+            elif i == 0:
+                said_missing(axis)
+                axis.set_title(title(task), fontsize=9)
+            else:
+                axis.set_axis_off()
+    for axis in axes[-1]:
+        axis.set_xlabel(f"held-out {kind} R²")
+    return drawn
+
+
+def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, target: str, names: bool = True) -> None:
+    """A bar per method: the median over seeds, with a dot for each seed. What lies below 0 is drawn as 0."""
+    found = {method: c.chosen(task, method) for method in methods}
+    if not any(found.values()):
+        said_missing(axis)
+        return
+    for y, method in enumerate(methods):
+        group = found[method]
+        values = [] if group is None else group.values(kind, target)
+        if not values:
+            diverged = bool(c.of(task, method))
+            axis.text(0.01, y, "diverged" if diverged else "not run", va="center", fontsize=7, color=GREY)
+            continue
+        median = statistics.median(values)
+        axis.barh(y, max(median, 0), height=0.72, color=colour(method), alpha=0.88)
+        if len(values) > 1:
+            axis.plot([max(v, 0) for v in values], [y] * len(values), "o", color=BLACK, ms=2.6, mew=0)
+        weight = "bold" if method == "rpgssm" else "normal"
+        axis.text(1.02, y, f"{median:.2f}", va="center", fontsize=7.5, fontweight=weight)
+    axis.set_xlim(0, 1.12)
+    axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axis.set_ylim(len(methods) - 0.4, -0.6)
+    axis.set_yticks(range(len(methods)), [label(m) for m in methods] if names else [""] * len(methods))
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color="0.92")

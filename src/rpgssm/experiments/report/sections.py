@@ -1,0 +1,159 @@
+"""What the report consists of, in its order: each part with its figure or table and a caption in plain language."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import films, scores, tables, times
+from .collection import Collection
+
+CHOICE = (
+    "Settings were chosen on validation sequences, for every method alike; what is shown is measured on test sequences "
+    "that neither training nor the choice has seen."
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report. `draw` gives a figure, `rows` a table; either gives nothing if no result is there yet."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Collection], Any] | None = None
+    rows: Callable[[Collection], list[list[str]]] | None = None
+    folded: bool = False
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "main",
+        "All methods on all tasks",
+        "How much of the true state can be read off the latents by linear regression: R² averaged over the targets of "
+        "a task, median over seeds. 1 is perfect, 0 is no better than always guessing the mean. The ceiling is what a "
+        f"smoother reaches that knows the true model, where there is such a thing. {CHOICE}",
+        rows=tables.main,
+    ),
+    Section(
+        "verdicts",
+        "Is the RP-GSSM first?",
+        "It should be first by a clear margin (0.05) wherever there are distractors, and within 0.02 of the best "
+        "elsewhere. Where it is not, this table says so.",
+        rows=tables.verdicts,
+    ),
+    Section(
+        "linear",
+        "Linear systems of three sizes",
+        "Each dot is another random system with its own data; the line is the median of a method. Dashed: the exact "
+        "smoother with the true parameters (median; the grey band is its range over systems). Nothing can be better "
+        "but by chance.",
+        draw=scores.linear_sizes,
+    ),
+    Section(
+        "video-linear",
+        "Video, without and with distractors: linear readout",
+        "Left: clean films. Right: the same worlds before distracting backgrounds. Bars are medians over seeds, dots "
+        "single seeds; what lies below 0 is drawn as 0.",
+        draw=lambda c: scores.all_video(c, "linear"),
+    ),
+    Section(
+        "video-kernel",
+        "Video, without and with distractors: kernel readout",
+        "As above, but read off by kernel ridge regression with one regulariser for all: what is in the latents, "
+        "straight or bent.",
+        draw=lambda c: scores.all_video(c, "kernel"),
+    ),
+    Section(
+        "targets-linear",
+        "Target by target: linear readout",
+        "The same scores for each quantity by itself. Positions and angles can be seen in a single frame; velocities "
+        "only by comparing frames.",
+        draw=lambda c: scores.by_target(c, "linear"),
+    ),
+    Section(
+        "targets-kernel",
+        "Target by target: kernel readout",
+        "As above, by kernel ridge regression.",
+        draw=lambda c: scores.by_target(c, "kernel"),
+    ),
+    Section(
+        "pendulum-64",
+        "A pendulum learned from 64 films",
+        "Only the first 64 training films are used, instead of 500. Angle and angular velocity by linear readout.",
+        draw=lambda c: scores.by_target(c, "linear", ("pendulum-64",)) if c.of("pendulum-64") else None,
+    ),
+    Section(
+        "reconstructions",
+        "What the latents hold of a film with distractors",
+        "Frames of the first test film of CIFAR10-Pendulum, and what decoders make of the latents. The generative "
+        "method is the one that validation prefers; it has a decoder of its own. For the others an auxiliary decoder "
+        "was trained afterwards on latents that stay as they are. What a latent ignores, its decoder can only draw as "
+        "a flat average.",
+        draw=films.reconstructions,
+    ),
+    Section(
+        "forecast",
+        "Fifty frames ahead",
+        "The first test film of CIFAR10-Pendulum: 50 frames are seen, 50 are predicted. Shades are two standard "
+        "deviations of the latents and of the readout. Outside of the panel a line is cut.",
+        draw=films.forecast,
+    ),
+    Section(
+        "paths",
+        "One path before five backgrounds",
+        "The first test film of DAVIS-Tracking. Black: where the rat was. Coloured: where each method believes it was, "
+        "for the same path before five different background videos. The closer to each other, the less the background "
+        "matters.",
+        draw=films.paths,
+    ),
+    Section(
+        "robustness",
+        "How much the background moves what is inferred",
+        "The same films before five backgrounds: the part of the variance of latents and decoded targets that is due "
+        "to the background. 0: ignored; 1: nothing else counts.",
+        rows=tables.robustness,
+    ),
+    Section(
+        "horizon",
+        "Forecasts against horizon",
+        "R² of what is predicted so many frames after 50 frames of context, decoded by the readout that was fitted to "
+        "smoothed latents; median over seeds, cut at -0.25. Methods without dynamics do not appear.",
+        draw=times.horizon,
+    ),
+    Section(
+        "accuracy-time",
+        "Accuracy against training time",
+        "Each dot is a run with the chosen settings. Up is more accurate, left is quicker. Time includes compilation, "
+        "and depends on the machine and on what else it was doing (see the provenance).",
+        draw=times.against_accuracy,
+    ),
+    Section(
+        "time-per-step",
+        "Time per training step",
+        "All runs on the linear tasks, of all settings: mean and standard deviation. Left: milliseconds (logarithmic). "
+        "Right: relative to the same method on the smallest task, that is, how it grows with size.",
+        draw=times.per_step,
+    ),
+    Section(
+        "learning-curves",
+        "Learning curves of the RP-GSSM",
+        "Loss on held-out sequences of the accuracy runs, a line per seed.",
+        draw=times.learning_curves,
+    ),
+    Section(
+        "hyperparameters",
+        "The best settings found",
+        "Chosen by the mean R² on validation sequences over all seeds. 'Tried' is the number of settings that "
+        "competed. Settings that are not named are the estimator's defaults.",
+        rows=tables.hyperparameters,
+        folded=True,
+    ),
+    Section(
+        "provenance",
+        "Where every number comes from",
+        "One line per run, in the order of the files in the folder of results. Each file holds more: all parameters, "
+        "all scores, versions of packages.",
+        rows=tables.provenance,
+        folded=True,
+    ),
+)

@@ -1,0 +1,132 @@
+"""The tables of the report, as rows of text."""
+
+import statistics
+
+from rpgssm.experiments.choosing import Group
+from rpgssm.experiments.estimates import duration
+from rpgssm.experiments.runs import describe
+from rpgssm.experiments.store import Result
+
+from .collection import DISTRACTED, LINEAR, VIDEO, Collection, label, target_name, title
+
+Rows = list[list[str]]
+CLOSE = 0.02  # how far behind the best the RP-GSSM may be where there are no distractors
+CLEAR = 0.05  # how far ahead it must be to be ahead clearly
+TASKS = (*LINEAR, "pendulum", "pendulum-64", *VIDEO[1:])
+
+
+def main(c: Collection) -> Rows:
+    """Mean linear R² of all methods on all tasks."""
+    methods = c.methods(TASKS)
+    rows = [["task", *map(label, methods), "ceiling"]]
+    for task in TASKS:
+        if not c.of(task):
+            continue
+        found = {method: c.chosen(task, method) for method in methods}
+        ceilings = [x for group in found.values() if group is not None for x in group.values("ceiling", "mean")]
+        cells = [_cell(c, task, method, group) for method, group in found.items()]
+        rows.append([title(task), *cells, f"{statistics.median(ceilings):.3f}" if ceilings else ""])
+    return rows if len(rows) > 1 else []
+
+
+def _cell(c: Collection, task: str, method: str, group: Group | None) -> str:
+    if group is None:
+        return "diverged" if c.of(task, method) else "–"
+    return f"{group.median('linear', 'mean'):.3f}"
+
+
+def verdicts(c: Collection) -> Rows:
+    """Where the RP-GSSM is first, close to it, or not: measured, not hoped."""
+    rows = [["task", "RP-GSSM", "best other", "difference", "verdict"]]
+    for task in TASKS:
+        own = c.chosen(task, "rpgssm")
+        others = {m: c.chosen(task, m) for m in c.methods([task]) if m != "rpgssm"}
+        scores = {m: g.median("linear", "mean") for m, g in others.items() if g is not None}
+        if own is None or not scores:
+            continue
+        score, rival = own.median("linear", "mean"), max(scores, key=lambda m: scores[m])
+        ahead = score - scores[rival]
+        rows.append(
+            [
+                title(task),
+                f"{score:.3f}",
+                f"{scores[rival]:.3f} ({label(rival)})",
+                f"{ahead:+.3f}",
+                verdict(task, ahead),
+            ]
+        )
+    return rows if len(rows) > 1 else []
+
+
+def verdict(task: str, ahead: float) -> str:
+    """In words. With distractors it should be first by a clear margin, elsewhere close to the best."""
+    if task in DISTRACTED:
+        if ahead >= CLEAR:
+            return "first, clearly"
+        return "first, but not clearly" if ahead > 0 else "not first, though it should be"
+    if ahead > 0:
+        return "first"
+    return f"within {CLOSE:g} of the best" if ahead >= -CLOSE else f"behind by more than {CLOSE:g}"
+
+
+def hyperparameters(c: Collection) -> Rows:
+    """The best settings found, by validation."""
+    rows = [["task", "method", "settings", "tried", "seeds", "R² on validation", "R² on test"]]
+    for task in TASKS:
+        for method in c.methods([task]):
+            group = c.chosen(task, method)
+            if group is None:
+                continue
+            seeds, tried = str(len(group.results)), str(c.tried(task, method))
+            scores = [f"{group.selection:.3f}", f"{group.median('linear', 'mean'):.3f}"]
+            rows.append([title(task), label(method), describe(group.settings), tried, seeds, *scores])
+    return rows if len(rows) > 1 else []
+
+
+def robustness(c: Collection) -> Rows:
+    """How much of the variance of what is inferred is due to the background."""
+    rows = [["task", "method", "latents", "decoded targets"]]
+    for task in DISTRACTED:
+        for method in c.methods([task]):
+            group = c.chosen(task, method)
+            found = [] if group is None else [r.scores.get("robustness") for r in group.results if r.finished]
+            found = [f for f in found if f]
+            if not found:
+                continue
+            names = list(found[0]["targets"])
+            each = (f"{target_name(n)} {statistics.median(f['targets'][n] for f in found):.3f}" for n in names)
+            latents = statistics.median(f["latents"] for f in found)
+            rows.append([title(task), label(method), f"{latents:.3f}", ", ".join(each)])
+    return rows if len(rows) > 1 else []
+
+
+def provenance(c: Collection) -> Rows:
+    """Where every number comes from."""
+    header = ["run", "settings", "seed", "data", "R²", "steps", "training", "ms per step", "version", "machine"]
+    return [header, *map(_traced, (*c.accuracy, *c.results))] if c.accuracy or c.results else []
+
+
+def _traced(r: Result) -> list[str]:
+    content, run = r.content, r.run
+    data, machine = content["data"], content["machine"]
+    sources = ", ".join(f"{k}: {_short(v)}" for k, v in data["sources"].items())
+    told = f"seed {run.task_seed}; background {data['background']}; {sources}"
+    if "taken_from" in content:
+        told += f"; taken from {content['taken_from']}"
+    numbers = ["diverged", "", "", ""]
+    if r.finished:
+        t = r.training
+        load = "" if t.get("load") is None else f" (load {t['load']:.1f})"
+        numbers = [
+            f"{r.scores['linear']['mean']:.3f}",
+            str(t["steps"]),
+            duration(t["seconds"]) + load,
+            f"{1000 / t['steps_per_second']:.3g}",
+        ]
+    kind = f"{machine['cores']} cores, {machine['system']} {machine['architecture']}"
+    return [run.identity, describe(run.settings), str(run.seed), told, *numbers, content["version"], kind]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

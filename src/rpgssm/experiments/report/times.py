@@ -1,0 +1,152 @@
+"""Figures of time: per step, absolute and normalised; and accuracy against training time. And learning curves."""
+
+import statistics
+from typing import Any
+
+from rpgssm.experiments.recipes import FAMILIES
+
+from .collection import LINEAR, VIDEO, Collection, title
+from .style import BLACK, colour, figure, legend_of, line_style, plain_log, said_missing
+
+
+def per_step(c: Collection) -> Any:
+    """Time per step on the linear tasks over all runs of the sweeps, absolute and relative to the smallest task."""
+    methods = c.methods(LINEAR)
+    times = {(t, m): _milliseconds(c, t, m) for t in LINEAR for m in methods}
+    if not any(times.values()):
+        return None
+    drawn = figure(10, 3.6)
+    left, right = drawn.subplots(1, 2)
+    for i, method in enumerate(methods):
+        offset = 0.8 * ((i + 0.5) / len(methods) - 0.5)
+        base = times[LINEAR[0], method]
+        for x, task in enumerate(LINEAR):
+            values = times[task, method]
+            if not values:
+                continue
+            for axis, unit in ((left, 1.0), (right, statistics.fmean(base) if base else None)):
+                if unit is not None:
+                    mean = statistics.fmean(values) / unit
+                    spread = statistics.stdev(values) / unit if len(values) > 1 else 0.0
+                    style = {"color": colour(method), "fmt": "o", "ms": 5, "capsize": 2, "lw": 1}
+                    axis.errorbar(x + offset, mean, yerr=spread, **style)
+    left.set_yscale("log")
+    plain_log(left.yaxis)
+    left.set_ylabel("milliseconds per step")
+    right.set_ylabel("relative to the smallest task")
+    right.axhline(1, color="0.8", lw=0.8, zorder=0)
+    for axis in (left, right):
+        axis.set_xticks(range(len(LINEAR)), [title(task).replace(", ", ",\n") for task in LINEAR])
+        axis.grid(axis="y", color="0.92")
+    legend_of(drawn, methods, marker=True)
+    return drawn
+
+
+def _milliseconds(c: Collection, task: str, method: str) -> list[float]:
+    return [1000 / r.training["steps_per_second"] for r in c.of(task, method) if r.finished]
+
+
+def against_accuracy(c: Collection) -> Any:
+    """Mean R² against minutes of training: up and to the left is better."""
+    tasks = (*LINEAR, "pendulum-64", *VIDEO)
+    tasks = tuple(task for task in tasks if any(r.finished for r in c.of(task)))
+    if not tasks:
+        return None
+    columns = min(4, len(tasks))
+    rows = -(-len(tasks) // columns)
+    drawn = figure(2.6 * columns, 2.3 * rows + 0.6)
+    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[len(tasks) :]:
+        axis.set_axis_off()
+    for axis, task in zip(axes, tasks, strict=False):
+        for method in c.methods([task]):
+            group = c.chosen(task, method)
+            if group is None:
+                continue
+            done = [r for r in group.results if r.finished]
+            minutes = [r.training["seconds"] / 60 for r in done]
+            values = [max(r.scores["linear"]["mean"], 0) for r in done]
+            main = method == "rpgssm"
+            axis.plot(minutes, values, "o", color=colour(method), ms=7 if main else 5, mec="white", mew=0.6, alpha=0.9)
+        axis.set_xscale("log")
+        axis.set_ylim(-0.03, 1.03)
+        axis.set_title(title(task), fontsize=9)
+        axis.grid(color="0.93")
+        plain_log(axis.xaxis)
+    for i in range(0, len(tasks), columns):
+        axes[i].set_ylabel("mean linear R²")
+    for i in range(max(0, len(tasks) - columns), len(tasks)):
+        axes[i].set_xlabel("minutes of training")
+    legend_of(drawn, c.methods(tasks), marker=True)
+    return drawn
+
+
+def learning_curves(c: Collection) -> Any:
+    """The held-out loss of the RP-GSSM against step, a line per seed."""
+    found = [r for r in c.accuracy if r.finished]
+    tasks = [task for task in FAMILIES if any(r.run.task == task for r in found)]
+    if not tasks:
+        return None
+    columns = min(4, len(tasks))
+    rows = -(-len(tasks) // columns)
+    drawn = figure(2.6 * columns, 2.1 * rows)
+    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[len(tasks) :]:
+        axis.set_axis_off()
+    for axis, task in zip(axes, tasks, strict=False):
+        for result in (r for r in found if r.run.task == task):
+            curve = result.training["curve"]
+            name = "validation_loss" if "validation_loss" in curve else "loss"
+            points = [(s, y) for s, y in zip(curve["step"], curve[name], strict=True) if y is not None]
+            axis.plot(*zip(*points, strict=True), color=colour("rpgssm"), lw=1.2, alpha=0.8)
+        axis.set_title(title(task), fontsize=9)
+        axis.grid(color="0.93")
+    for i in range(0, len(tasks), columns):
+        axes[i].set_ylabel("held-out loss")
+    for i in range(max(0, len(tasks) - columns), len(tasks)):
+        axes[i].set_xlabel("step")
+    return drawn
+
+
+def horizon(c: Collection) -> Any:
+    """R² of forecasts against horizon, for methods that forecast."""
+    tasks = tuple(task for task in VIDEO if any(r.finished for r in c.of(task)))
+    if not tasks:
+        return None
+    columns = 2
+    rows = -(-len(tasks) // columns)
+    drawn = figure(8, 2.4 * rows + 0.6)
+    axes = drawn.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+    for axis in axes[len(tasks) :]:
+        axis.set_axis_off()
+    shown = []
+    for axis, task in zip(axes, tasks, strict=False):
+        empty = True
+        for method in reversed(c.methods([task])):
+            group = c.chosen(task, method)
+            curves = [] if group is None else _curves(group)
+            if not curves:
+                continue
+            empty = False
+            shown.append(method)
+            middle = [max(statistics.median(values), -0.25) for values in zip(*curves, strict=True)]
+            width = 2.4 if method == "rpgssm" else 1.3
+            axis.plot(range(1, len(middle) + 1), middle, color=colour(method), ls=line_style(method), lw=width)
+        if empty:
+            said_missing(axis, "no forecasts")
+            continue
+        axis.axhline(0, color=BLACK, lw=0.6)
+        axis.set_ylim(-0.27, 1.03)
+        axis.set_title(title(task), fontsize=9)
+        axis.grid(color="0.93")
+    for i in range(0, len(tasks), columns):
+        axes[i].set_ylabel("mean R²")
+    for i in range(max(0, len(tasks) - columns), len(tasks)):
+        axes[i].set_xlabel("frames ahead")
+    legend_of(drawn, [m for m in c.methods(tasks) if m in shown])
+    return drawn
+
+
+def _curves(group: Any) -> list[list[float]]:
+    found = [r.scores["forecast"] for r in group.results if r.finished]
+    return [f["r_squared"]["mean"] for f in found if f is not None and "mean" in f["r_squared"]]

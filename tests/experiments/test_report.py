@@ -1,0 +1,169 @@
+"""The report, from made-up results: complete, honest about what is missing, and in need of nothing else."""
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rpgssm import cli
+from rpgssm.experiments.choosing import best
+from rpgssm.experiments.plans import plan
+from rpgssm.experiments.report import build, films, tables
+from rpgssm.experiments.report.collection import Collection
+from rpgssm.experiments.report.sections import SECTIONS
+from rpgssm.experiments.store import Result, read_all
+
+from .fakes import accuracy_runs, write_result
+from .made_up import compare
+
+FIGURES = [section.name for section in SECTIONS if section.draw is not None]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    compare(folder)
+    for run in accuracy_runs("pendulum"):
+        write_result(folder, run, {"sin_angle": 0.9, "velocity": 0.8, "mean": 0.85})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(results, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    return folder, *build(results, folder)
+
+
+def test_every_part_is_there(report):
+    folder, written, missing = report
+    assert missing == []
+    assert {path.name for path in written} == {f"{n}.{s}" for n in FIGURES for s in ("png", "svg")} | {"report.html"}
+    for name in FIGURES:
+        with Image.open(folder / f"{name}.png") as image:
+            assert image.width > 600
+            assert len(np.unique(np.asarray(image.convert("L")))) > 10
+        ET.parse(folder / f"{name}.svg")
+
+
+class Reader(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.sources, self.ids, self.links, self.open = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        told = dict(attrs)
+        self.sources += [told[name] for name in ("src", "data") if name in told]
+        self.ids += [told["id"]] if "id" in told else []
+        self.links += [told["href"]] if "href" in told else []
+        if tag not in ("img", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else(report):
+    text = (report[0] / "report.html").read_text(encoding="utf-8")
+    reader = Reader()
+    reader.feed(text.removeprefix("<!doctype html>"))
+    assert reader.open == []
+    assert len(reader.sources) == len(FIGURES)
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in reader.sources)
+    assert reader.ids == [section.name for section in SECTIONS]
+    assert reader.links == [f"#{section.name}" for section in SECTIONS]
+    assert "Missing:" not in text
+
+
+def test_every_run_is_in_the_provenance(results, report):
+    text = (report[0] / "report.html").read_text(encoding="utf-8")
+    for result in read_all(results):
+        assert result.run.identity in text
+
+
+def test_nothing_stored_is_said_to_be_missing(tmp_path):
+    written, missing = build(tmp_path / "none", tmp_path / "report")
+    assert missing == [section.name for section in SECTIONS]
+    text = written[-1].read_text(encoding="utf-8")
+    assert text.count("Missing: there are no stored results") == len(SECTIONS)
+
+
+def test_a_few_results_make_a_report_and_old_figures_go(tmp_path):
+    compare(tmp_path / "few", tasks=["pendulum"], methods=["rpgssm", "cpc"], seeds=[0])
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "paths.png").write_bytes(b"of an older report")
+    _, missing = build(tmp_path / "few", tmp_path / "report")
+    assert {"linear", "paths", "reconstructions", "pendulum-64", "time-per-step"} <= set(missing)
+    assert not {"main", "verdicts", "video-linear", "targets-kernel", "horizon", "provenance"} & set(missing)
+    assert not (tmp_path / "report" / "paths.png").exists()
+
+
+def test_divergence_is_shown(tmp_path):
+    for run in plan("comparison", tasks=["linear-small"], methods=["svae"], seeds=[0]):
+        write_result(tmp_path, run, {}, status="diverged")
+    compare(tmp_path, tasks=["linear-small"], methods=["rpgssm"])
+    rows = tables.main(Collection.read(tmp_path, "compact"))
+    assert dict(zip(*rows, strict=True))["SVAE"] == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("task", "ahead", "words"),
+    [
+        ("cifar10-pendulum", 0.2, "first, clearly"),
+        ("cifar10-pendulum", 0.01, "first, but not clearly"),
+        ("davis-tracking", -0.01, "not first, though it should be"),
+        ("pendulum", 0.01, "first"),
+        ("pendulum", -0.015, "within 0.02 of the best"),
+        ("linear-small", -0.05, "behind by more than 0.02"),
+    ],
+)
+def test_verdicts(task, ahead, words):
+    assert tables.verdict(task, ahead) == words
+
+
+def test_verdicts_name_the_strongest_rival(results):
+    rows = tables.verdicts(Collection.read(results, "compact"))
+    lines = {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
+    line = lines["CIFAR10-Pendulum"]
+    assert re.fullmatch(r"0\.\d{3} \(CPC\)", line["best other"])
+    assert float(line["difference"]) == pytest.approx(float(line["RP-GSSM"]) - float(line["best other"][:5]), abs=2e-3)
+
+
+def result(method, noise, seed, validation, test):
+    (run,) = plan("comparison", tasks=["pendulum"], methods=[method], seeds=[seed])
+    content = {"status": "finished", "validation": {"mean": validation}, "scores": {"linear": {"mean": test}}}
+    return Result(run.with_settings(noise=noise), content)
+
+
+def test_settings_are_chosen_by_validation_and_not_by_the_test():
+    chosen = best([result("svae", 1.0, 0, 0.8, 0.1), result("svae", 0.1, 0, 0.7, 0.9)])
+    assert chosen.settings["noise"] == 1.0
+
+
+def test_settings_with_fewer_seeds_do_not_compete():
+    lucky = [result("svae", 1.0, 0, 0.99, 0.9)]
+    steady = [result("svae", 0.1, seed, 0.7, 0.7) for seed in (0, 1, 2)]
+    chosen = best(lucky + steady)
+    assert chosen.settings["noise"] == 0.1
+    assert chosen.median("linear", "mean") == 0.7
+
+
+def test_films_are_of_the_first_seed_and_of_the_generative_method_that_validation_prefers(results):
+    c = Collection.read(results, "compact")
+    shown = films._shown(c, "cifar10-pendulum", "reconstructions")
+    generative = [m for m in shown if m not in ("rpgssm", "cpc")]
+    scores = {
+        m: c.chosen("cifar10-pendulum", m).selection for m in ("svae", "dkf-mf", "dkf-l", "dkf-nl", "dkf-cl", "kvae")
+    }
+    assert generative == [max(scores, key=scores.get)]
+    assert shown["rpgssm"].first.run.seed == 0
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    compare(tmp_path / "few", tasks=["pendulum-64"], methods=["rpgssm", "svae"], seeds=[0])
+    cli.main(["experiment", "report", "--results", str(tmp_path / "few"), "-o", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    assert "No results yet for: " in out
+    assert (tmp_path / "out" / "pendulum-64.svg").exists()
