@@ -13,9 +13,14 @@ _HEADER = ("task", "target", "R²", "seeds", "ceiling", "aim", "kernel R²", "mi
 
 def table(results: Path) -> str:
     """Markdown. Medians over seeds of runs with the present recipes, and the range; tasks without results say so."""
-    rows = [row for task, aim in AIMS.items() for row in _rows(task, aim, _finished(results, task))]
-    lines = ["| " + " | ".join(row) + " |" for row in (_HEADER, ["---"] * len(_HEADER), *rows)]
-    return "\n".join(lines)
+    header, *lines = rows(results)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *lines))
+
+
+def rows(results: Path) -> list[list[str]]:
+    """The same as rows of text, the first of them the header."""
+    stored = store.read_all(results, "accuracy")
+    return [list(_HEADER), *(row for task, aim in AIMS.items() for row in _rows(task, aim, _present(stored, task)))]
 
 
 def insert(text: str, table: str) -> str:
@@ -28,10 +33,9 @@ def insert(text: str, table: str) -> str:
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
-def _finished(results: Path, task: str) -> list[store.Result]:
+def _present(stored: list[store.Result], task: str) -> list[store.Result]:
     """All seeds that were run with the present recipe, whichever they are."""
     digest = plan("accuracy", tasks=[task])[0].digest
-    stored = store.read_all(results, "accuracy")
     return [r for r in stored if r.run.task == task and r.run.digest == digest and r.run.method == "rpgssm"]
 
 
@@ -44,7 +48,7 @@ def _rows(task: str, aim: Aim, found: list[store.Result]) -> list[list[str]]:
     minutes = statistics.median(r.training["seconds"] for r in scored) / 60
     failed = len(found) - len(scored)
     seeds = str(len(scored)) + (f" ({failed} diverged)" if failed else "")
-    rows = []
+    out = []
     for i, target in enumerate(aim.targets):
         linear = [r.scores["linear"][target.name] for r in scored]
         kernel = statistics.median(r.scores["kernel"][target.name] for r in scored)
@@ -52,7 +56,7 @@ def _rows(task: str, aim: Aim, found: list[store.Result]) -> list[list[str]]:
         ceiling = "" if None in ceilings else _number(statistics.median(ceilings))  # pyright: ignore
         kernel_text = _number(kernel) + ("" if aim.kernel is None else _verdict(kernel >= aim.kernel))
         first = i == 0
-        rows.append(
+        out.append(
             [
                 task if first else "",
                 target.name,
@@ -65,7 +69,7 @@ def _rows(task: str, aim: Aim, found: list[store.Result]) -> list[list[str]]:
                 allowed if first else "",
             ]
         )
-    return rows
+    return out
 
 
 def _measured(linear: list[float], ceilings: list, target: Target) -> str:

@@ -100,5 +100,10 @@ def title(task: str) -> str:
     return TITLES.get(task, task)
 
 
+def long_title(task: str) -> str:
+    """Where it does not stand among others of its kind."""
+    return f"Linear: {title(task)}" if task in LINEAR else title(task)
+
+
 def target_name(name: str) -> str:
     return TARGETS.get(name, name.replace("_", " "))

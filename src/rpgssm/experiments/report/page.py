@@ -15,7 +15,7 @@ h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; border-top: 1px solid #ddd; paddi
 p { max-width: 46rem; } p.caption { color: #444; } p.missing { color: #8a4b00; font-style: italic; }
 nav ol { columns: 2; column-gap: 2.5rem; padding-left: 1.3rem; font-size: .95rem; } nav li { break-inside: avoid; }
 a { color: #1f4e79; } nav .absent { color: #888; }
-img { width: 100%; height: auto; display: block; margin: 1rem 0; }
+img { max-width: 100%; height: auto; display: block; margin: 1rem auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .84rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #e6e6e6; vertical-align: top; }

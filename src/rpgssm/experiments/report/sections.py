@@ -42,6 +42,13 @@ SECTIONS: tuple[Section, ...] = (
         rows=tables.verdicts,
     ),
     Section(
+        "aims",
+        "The RP-GSSM against its aims",
+        "Held-out linear R² of each target with the recipe of the task: median over seeds and range. A tick means that "
+        "the aim is reached. Minutes are those of one training, on a machine that may have had other work to do.",
+        rows=tables.aims,
+    ),
+    Section(
         "linear",
         "Linear systems of three sizes",
         "Each dot is another random system with its own data; the line is the median of a method. Dashed: the exact "

@@ -2,17 +2,23 @@
 
 import statistics
 
+from rpgssm.experiments import accuracy
 from rpgssm.experiments.choosing import Group
 from rpgssm.experiments.estimates import duration
 from rpgssm.experiments.runs import describe
 from rpgssm.experiments.store import Result
 
-from .collection import DISTRACTED, LINEAR, VIDEO, Collection, label, target_name, title
+from .collection import DISTRACTED, LINEAR, VIDEO, Collection, label, long_title, target_name
 
 Rows = list[list[str]]
 CLOSE = 0.02  # how far behind the best the RP-GSSM may be where there are no distractors
 CLEAR = 0.05  # how far ahead it must be to be ahead clearly
 TASKS = (*LINEAR, "pendulum", "pendulum-64", *VIDEO[1:])
+
+
+def aims(c: Collection) -> Rows:
+    """The accuracy runs of the RP-GSSM against what it is meant to reach."""
+    return accuracy.rows(c.folder) if c.accuracy else []
 
 
 def main(c: Collection) -> Rows:
@@ -25,7 +31,7 @@ def main(c: Collection) -> Rows:
         found = {method: c.chosen(task, method) for method in methods}
         ceilings = [x for group in found.values() if group is not None for x in group.values("ceiling", "mean")]
         cells = [_cell(c, task, method, group) for method, group in found.items()]
-        rows.append([title(task), *cells, f"{statistics.median(ceilings):.3f}" if ceilings else ""])
+        rows.append([long_title(task), *cells, f"{statistics.median(ceilings):.3f}" if ceilings else ""])
     return rows if len(rows) > 1 else []
 
 
@@ -48,7 +54,7 @@ def verdicts(c: Collection) -> Rows:
         ahead = score - scores[rival]
         rows.append(
             [
-                title(task),
+                long_title(task),
                 f"{score:.3f}",
                 f"{scores[rival]:.3f} ({label(rival)})",
                 f"{ahead:+.3f}",
@@ -79,7 +85,7 @@ def hyperparameters(c: Collection) -> Rows:
                 continue
             seeds, tried = str(len(group.results)), str(c.tried(task, method))
             scores = [f"{group.selection:.3f}", f"{group.median('linear', 'mean'):.3f}"]
-            rows.append([title(task), label(method), describe(group.settings), tried, seeds, *scores])
+            rows.append([long_title(task), label(method), describe(group.settings), tried, seeds, *scores])
     return rows if len(rows) > 1 else []
 
 
@@ -96,7 +102,7 @@ def robustness(c: Collection) -> Rows:
             names = list(found[0]["targets"])
             each = (f"{target_name(n)} {statistics.median(f['targets'][n] for f in found):.3f}" for n in names)
             latents = statistics.median(f["latents"] for f in found)
-            rows.append([title(task), label(method), f"{latents:.3f}", ", ".join(each)])
+            rows.append([long_title(task), label(method), f"{latents:.3f}", ", ".join(each)])
     return rows if len(rows) > 1 else []
 
 
