@@ -16,6 +16,10 @@ def linear_sizes(c: Collection) -> Any:
     axes = drawn.subplots(1, len(LINEAR), sharey=True)
     lowest = 1.0
     for axis, task in zip(axes, LINEAR, strict=True):
+        axis.set_title(title(task))
+        if all(c.chosen(task, method) is None for method in methods):
+            said_missing(axis)
+            continue
         ceilings = []
         for x, method in enumerate(methods):
             group = c.chosen(task, method)
@@ -31,11 +35,8 @@ def linear_sizes(c: Collection) -> Any:
         if ceilings:
             axis.axhline(statistics.median(ceilings), color=BLACK, ls="--", lw=1, zorder=1.5)
             axis.axhspan(min(ceilings), max(ceilings), color="0.9", lw=0, zorder=1)
-        axis.set_title(title(task))
         axis.set_xticks(range(len(methods)), [label(m) for m in methods], rotation=90)
         axis.grid(axis="y", color="0.92")
-        if not ceilings:
-            said_missing(axis)
     bottom = max(-0.05, lowest - 0.08)
     axes[0].set_ylim(bottom, 1.02)
     axes[0].set_ylabel("held-out linear R²")

@@ -138,7 +138,8 @@ SECTIONS: tuple[Section, ...] = (
         "time-per-step",
         "Time per training step",
         "All runs on the linear tasks, of all settings: mean and standard deviation. Left: milliseconds (logarithmic). "
-        "Right: relative to the same method on the smallest task, that is, how it grows with size.",
+        "Right: relative to the same method on the smallest task, that is, how it grows with size. A step of LGSSM-EM "
+        "is one iteration over all data.",
         draw=times.per_step,
     ),
     Section(

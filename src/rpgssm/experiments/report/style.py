@@ -65,8 +65,8 @@ def plain_log(axis: Any) -> None:
 def said_missing(axis: Any, text: str = "not run yet") -> None:
     """An empty panel that says so."""
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GREY, style="italic")
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)  # ticks may be shared with others
+    axis.grid(visible=False)
     for side in ("left", "bottom"):
         axis.spines[side].set_visible(False)
 
