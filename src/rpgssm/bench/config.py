@@ -9,6 +9,8 @@ from typing import Annotated
 
 import tyro
 
+from rpgssm.experiments.methods import METHODS
+
 
 @dataclass(frozen=True)
 class BenchCoreConfig:
@@ -29,16 +31,28 @@ class BenchCoreConfig:
 
 @dataclass(frozen=True)
 class BenchTrainConfig:
-    """Time one training step on images against forward and backward pass of its encoder alone."""
+    """Time training steps: on images beside the encoder alone, and of every compared method on four tasks."""
 
     output: Path | None = None
-    """Also write the results to this JSON file."""
+    """Also write the results to this JSON file. Parts of it that are not measured now stay as they are."""
+
+    figure: Path | None = None
+    """Also draw the times of the methods, as this PNG file."""
 
     encoders: tuple[str, ...] = ("cnn", "cnn-paper")
-    """Encoders to time."""
+    """Encoders to time a step of the RP-GSSM with, and alone. None named: this part is left out."""
+
+    methods: tuple[str, ...] = tuple(METHODS)
+    """Methods to compare. None named: this part is left out."""
+
+    tasks: tuple[str, ...] = ("linear-small", "linear-medium", "linear-large", "pendulum")
+    """Tasks to compare them on."""
+
+    mask_size: int = 20
+    """Frames hidden from each sequence by methods that train with masks. 0: none."""
 
     repeats: int = 10
-    """Timed repetitions."""
+    """Turns of each."""
 
 
 @dataclass(frozen=True)
