@@ -1,7 +1,7 @@
-"""`rpgssm demo`: a pendulum in front of a new random background in every frame, learned and drawn.
+"""`rpgssm demo`: a pendulum in front of a new random background in every frame, learned and reported.
 
 Nobody tells the model what a pendulum is. It sees images only; angles and velocities are used afterwards, to see by a
-linear regression whether the latents hold them.
+linear regression whether the latents hold them, and whether the principal components of the pixels hold them as well.
 """
 
 import time
@@ -10,22 +10,27 @@ from typing import Any
 import numpy as np
 
 from rpgssm.estimator import RPGSSM
-from rpgssm.evaluation import LinearReadout
-from rpgssm.tasks import load_task
+from rpgssm.evaluation import LinearReadout, calibrate, collect, forecast_scores, misfit_variance
+from rpgssm.tasks import Task, load_task
+from rpgssm.tasks.pendulum import GRAVITY
+from rpgssm.tasks.pendulum import draw as draw_pendulum
 
 from . import config as c
+from .demo_report import Findings, Track, score_rows, write_report
 
-TASK, CONTEXT = "cifar10-pendulum", 50
+TASK, LATENTS, CONTEXT = "cifar10-pendulum", 16, 50
+SIZES = {"n_train": 300, "n_validation": 8, "n_test": 50}
+DECODER = {"films": 100, "steps": 400}
 
 
 def demo(command: c.Demo) -> None:
     folder = command.output
     if folder.is_dir() and any(folder.iterdir()) and not command.overwrite:
         raise ValueError(f"{folder} is not empty: choose another folder with -o, or pass --overwrite")
-    print("Drawing 300 films of a pendulum, with a new random background in each frame ...", flush=True)
-    task = load_task(TASK, background="procedural", n_train=300, n_validation=8, n_test=50, cache=False)
+    print(f"Drawing {SIZES['n_train']} films of a pendulum, with a new random background in each frame ...", flush=True)
+    task = load_task(TASK, background="procedural", cache=False, **SIZES)
     model = RPGSSM(
-        latent_dim=16,
+        latent_dim=LATENTS,
         encoder="cnn",
         precision="cholesky",
         initial_precision=0.1,
@@ -36,69 +41,80 @@ def demo(command: c.Demo) -> None:
     began = time.perf_counter()
     model.fit(task.train.observations)
     seconds = time.perf_counter() - began
-    train, test = model.smooth(task.train.observations), model.smooth(task.test.observations)
-    readout = LinearReadout.fit(train.mean, task.train.targets)
-    scores = readout.score(test.mean, task.test.targets)
-    ahead = model.forecast(task.test.observations[:, :CONTEXT], task.test.time - CONTEXT)
     print("Training a decoder on the latents found, to see what they hold ...", flush=True)
-    model.fit_decoder(task.train.observations[:100], steps=400)
-    seen = model.reconstruct(task.test.observations[:1])
+    model.fit_decoder(task.train.observations[: DECODER["films"]], steps=DECODER["steps"])
     model.save(folder / "model", overwrite=True)
-    path = folder / "demo.png"
-    _draw(path, task, model, readout, test, ahead, np.asarray(seen), scores)
-    print(f"\nTrained in {seconds / 60:.1f} minutes. Held-out linear R² of what was never shown:")
-    for name, score in scores.items():
-        print(f"  {name:<12} {score:.3f}")
-    print(f"\nPicture: {path}\nModel:   {folder / 'model'}")
+    found = examine(task, model, seconds)
+    report = write_report(found, folder)
+    print(f"\nTrained in {seconds / 60:.1f} minutes. Held-out linear R² of what was never shown:\n")
+    print(_aligned(score_rows(found)))
+    print(f"\nReport:  {report} (one file; open it in a browser)\nModel:   {folder / 'model'}")
     print(f'Use it:  RPGSSM.load("{folder / "model"}").transform(videos)')
 
 
-def _draw(path, task, model, readout, test, ahead, seen, scores) -> None:
-    import matplotlib
+def examine(task: Task, model: Any, seconds: float | int) -> Findings:
+    """All that the report tells, from a fitted model with a decoder."""
+    train = collect(model.smooth, task.train.observations)
+    test = collect(model.smooth, task.test.observations)
+    readout = LinearReadout.fit(train.mean, task.train.targets)
+    misfit = misfit_variance(readout, train)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    past = task.test.observations[:, :CONTEXT]
+    seen = collect(model.smooth, past)
+    ahead = collect(lambda x: model.forecast(x, task.test.time - CONTEXT), past)
+    future = {name: target[:, CONTEXT:] for name, target in task.test.targets.items()}
+    film = task.test.observations[0]
+    return Findings(
+        dt=task.dt or 1.0,
+        swing=float(2 * np.pi / np.sqrt(GRAVITY)),
+        context=CONTEXT,
+        films=len(task.train),
+        held_out=len(task.test),
+        seconds=float(seconds),
+        components=model.latent_dim,
+        truth=task.test.targets,
+        smoothed=_track(readout, test, misfit),
+        seen=_track(readout, seen, misfit),
+        ahead=_track(readout, ahead, misfit),
+        r_squared=readout.score(test.mean, task.test.targets),
+        pixels=pixel_scores(task, model.latent_dim),
+        covered={name: s.coverage["90%"] for name, s in calibrate(readout, test, task.test.targets, misfit).items()},
+        horizon={name: s.r_squared for name, s in forecast_scores(readout, ahead, future, misfit).items()},
+        transition=model.transition_,
+        history=model.history_,
+        kept=int(model.best_step_),
+        frames=task.frames(task.test.observations[:3])[..., 0],
+        decoded=np.asarray(model.reconstruct(film[None]))[0, ..., 0],
+        bare=draw_pendulum(task.test.states["angle"][:1, :, 0].astype(np.float64))[0] / 255,
+    )
 
-    figure = plt.figure(figsize=(11, 9), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 1.7))
-    top, bottom = parts
-    moments = np.linspace(0, task.test.time - 1, 10).astype(int)
-    grid = top.subplots(2, len(moments))
-    top.suptitle("What the model sees (above), and what a decoder trained on its latents draws (below)")
-    shown = task.frames(task.test.observations[0])
-    for column, t in enumerate(moments):
-        for axis, images in zip(grid[:, column], (shown, seen[0]), strict=True):
-            axis.imshow(np.squeeze(images[t]), cmap="gray", vmin=0, vmax=1)
-            axis.set_axis_off()
-        grid[0, column].set_title(f"frame {t}", fontsize=8)
-    names = list(task.test.targets)
-    axes = bottom.subplots(len(names) + 1, 1)
-    smoothed, future = readout.predict(test.mean), readout.predict(ahead.mean)
-    frames = np.arange(task.test.time)
-    for axis, name in zip(axes, names, strict=False):
-        axis.plot(frames, task.test.targets[name][0, :, 0], color="black", lw=2, label="true")
-        axis.plot(frames, smoothed[name][0, :, 0], color="tab:blue", label="smoothed, all frames")
-        axis.plot(
-            frames[CONTEXT:],
-            future[name][0, :, 0],
-            color="tab:orange",
-            ls="--",
-            label=f"forecast from {CONTEXT} frames",
-        )
-        axis.axvline(CONTEXT, color="grey", lw=0.5)
-        axis.set_ylabel(f"{name}\nR² {scores[name]:.2f}")
-    axes[0].legend(loc="lower right", fontsize=8, ncols=3)
-    axes[0].set_title("A film not seen in training: latents, read out by linear regression", fontsize=10)
-    axes[len(names) - 1].set_xlabel("frame")
-    curve = axes[-1]
-    curve.plot(model.history_["step"], model.history_["loss"], label="training")
-    if "validation_loss" in model.history_:
-        held_out = model.history_["validation_loss"]
-        ok = np.isfinite(held_out)
-        curve.plot(model.history_["step"][ok], held_out[ok], label="held out")
-    curve.set_xlabel("step")
-    curve.set_ylabel("loss")
-    curve.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+
+def pixel_scores(task: Task, components: int) -> dict[str, float]:
+    """Held-out R² of a linear readout of the pixels' principal components, as many as there are latents."""
+    from sklearn.decomposition import PCA
+
+    train, test = (task.frames(split.observations) for split in (task.train, task.test))
+    pca = PCA(components, random_state=0).fit(train.reshape(-1, train[0, 0].size))
+
+    def projected(frames: np.ndarray) -> np.ndarray:
+        return pca.transform(frames.reshape(-1, frames[0, 0].size)).reshape(*frames.shape[:2], components)
+
+    return LinearReadout.fit(projected(train), task.train.targets).score(projected(test), task.test.targets)
+
+
+def _track(readout: LinearReadout, latents: Any, misfit: dict[str, np.ndarray]) -> Track:
+    variance = readout.variance(latents.cov)
+    return Track(
+        readout.predict(latents.mean),
+        {name: np.sqrt(v) for name, v in variance.items()},
+        {name: np.sqrt(v + misfit[name]) for name, v in variance.items()},
+    )
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
+        lines.append("  " + "   ".join(cells))
+    return "\n".join(lines)
