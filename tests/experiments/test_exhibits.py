@@ -39,6 +39,10 @@ class Blurred:
         return np.broadcast_to(rows[..., None], (*rows.shape, X.shape[3]))
 
 
+def collect(model, task, run):
+    return exhibits.collect(model, task, run, model.transform(task.train.observations))
+
+
 def make(task, method, **options):
     (run,) = plan("comparison", tasks=[task], methods=[method], seeds=[0], background="procedural", **options)
     return load_task(task, **SIZES), run
@@ -47,7 +51,7 @@ def make(task, method, **options):
 def test_reconstructions_by_an_auxiliary_decoder():
     task, run = make("cifar10-pendulum", "rpgssm")
     model = Blurred()
-    found = exhibits.collect(model, task, run)["reconstructions"]
+    found = collect(model, task, run)["reconstructions"]
     assert found["decoder"] == "auxiliary"
     assert model.decoder_steps == run.decoder_steps > 0
     assert (found["moments"][0], found["moments"][-1]) == (0, 99)
@@ -61,13 +65,13 @@ def test_reconstructions_by_an_auxiliary_decoder():
 def test_models_with_a_decoder_of_their_own_use_it():
     task, run = make("cifar10-pendulum", "svae")
     model = Blurred()
-    assert exhibits.collect(model, task, run)["reconstructions"]["decoder"] == "own"
+    assert collect(model, task, run)["reconstructions"]["decoder"] == "own"
     assert model.decoder_steps is None
 
 
 def test_forecasts_see_the_context_only():
     task, run = make("cifar10-pendulum", "svae")
-    found = exhibits.collect(Blurred(), task, run)["forecast"]
+    found = collect(Blurred(), task, run)["forecast"]
     model = Blurred()
     readout = LinearReadout.fit(model.transform(task.train.observations), task.train.targets)
     context = readout.predict(model.transform(task.test.observations[:, :50]))["velocity"]
@@ -83,12 +87,12 @@ def test_models_without_dynamics_have_no_forecast():
     task, run = make("cifar10-pendulum", "cpc")
     model = Blurred()
     model.can_forecast = False
-    assert set(exhibits.collect(model, task, run)) == {"reconstructions"}
+    assert set(collect(model, task, run)) == {"reconstructions"}
 
 
 def test_paths_before_five_backgrounds():
     task, run = make("davis-tracking", "rpgssm")
-    found = exhibits.collect(Blurred(), task, run)["paths"]
+    found = collect(Blurred(), task, run)["paths"]
     model = Blurred()
     readout = LinearReadout.fit(model.transform(task.train.observations), task.train.targets)
     shown = background_variants("davis-tracking", variants=5, n=1, background="procedural")
@@ -102,4 +106,4 @@ def test_paths_before_five_backgrounds():
 def test_other_tasks_have_none(task):
     made = load_task(task, n_train=2, n_validation=1, n_test=1, cache=False)
     (run,) = plan("accuracy", tasks=["linear-small"], seeds=[0])
-    assert exhibits.collect(Blurred(), made, run) == {}
+    assert exhibits.collect(Blurred(), made, run, np.zeros((2, 100, 4))) == {}

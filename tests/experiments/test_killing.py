@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from rpgssm.experiments import running
 from rpgssm.experiments.claims import Claims
 from rpgssm.experiments.plans import plan
@@ -38,6 +40,7 @@ work_through(open_queue("list", [run], folder / "results", folder / "work"), [ru
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path, monkeypatch, compile_quickly):
     settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     environment = os.environ | {"PYTHONPATH": str(SOURCE), **settings}

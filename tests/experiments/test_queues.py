@@ -1,9 +1,13 @@
 """Handing out runs: nothing twice, nothing lost."""
 
+import json
 import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,7 @@ from rpgssm.experiments.workers import work_through
 
 from .fakes import write_result
 
+SOURCE = str(Path(__file__).resolve().parent.parent.parent / "src")
 SCORES = {"z": 0.9, "mean": 0.9}
 RUNS = plan("accuracy", tasks=["linear-small"], seeds=[0, 1, 2])
 
@@ -33,6 +38,7 @@ def make_queue(request, tmp_path):
         claims = Claims(tmp_path / "claims.db", **options)
         return open_queue(kind, runs, tmp_path / "results", tmp_path, claims=claims)
 
+    make.kind = kind
     return make
 
 
@@ -85,6 +91,31 @@ def test_the_run_of_a_worker_not_heard_of_is_handed_out_again(make_queue):
     other = make_queue(RUNS[:1], beat=1000.0, stale=0.3)
     time.sleep(0.5)
     assert other.take().run == RUNS[0]
+
+
+HOLDER = """
+import json, sys, time
+from pathlib import Path
+from rpgssm.experiments.queues import open_queue
+from rpgssm.experiments.runs import Run
+
+kind, folder, run = sys.argv[1], Path(sys.argv[2]), Run.from_json(json.loads(sys.argv[3]))
+taken = open_queue(kind, [run], folder / "results", folder).take()
+print(taken.run.identity, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_run_of_a_killed_worker_is_handed_out_at_once(make_queue, tmp_path):
+    command = [sys.executable, "-c", HOLDER, make_queue.kind, str(tmp_path), json.dumps(RUNS[0].to_json())]
+    worker = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True)
+    with worker:
+        try:
+            assert worker.stdout.readline().strip() == RUNS[0].identity
+            assert make_queue(RUNS[:1]).take() is None
+        finally:
+            worker.kill()
+    assert make_queue(RUNS[:1]).take().run == RUNS[0]
 
 
 def test_signs_of_life_keep_a_claim(make_queue):
@@ -141,8 +172,6 @@ def test_an_interrupted_worker_gives_its_run_back(make_queue, tmp_path):
 
 
 def test_a_queue_in_a_database_needs_optuna(tmp_path, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"rpgssm\[sweep\]"):
         open_queue("sqlite:///x.db", RUNS, tmp_path, tmp_path)

@@ -25,7 +25,7 @@ FACTORS = {
     "dcl": 1.0,
 }
 BATCH, FRAMES = 32, 100
-OVERHEAD = 20.0  # data, compilation and scores
+OVERHEAD = {"linear": 20.0, "vector": 20.0, "pendulum": 40.0, "double-pendulum": 60.0, "tracking": 120.0}  # all else
 STEPS = 3000  # where the settings leave it to the estimator
 
 
@@ -44,14 +44,14 @@ class Clock:
     def seconds(self, run: Run) -> float:
         if _training(run) in self._done:  # for another experiment: it is only taken over
             return 0.0
-        steps = int(run.settings.get("max_steps", STEPS))
+        steps, overhead = int(run.settings.get("max_steps", STEPS)), OVERHEAD[FAMILIES[run.task]]
         if _kind(run) in self._rates:
-            return OVERHEAD + steps / self._rates[_kind(run)]
+            return overhead + steps / self._rates[_kind(run)]
         slow = PAPER_ENCODER if run.settings.get("encoder") == "cnn-paper" else 1.0
         window = run.settings.get("window")
         frames = window if isinstance(window, int) else FRAMES
         size = int(run.settings.get("batch_size", BATCH)) * frames / (BATCH * FRAMES)
-        return OVERHEAD + steps * SECONDS[FAMILIES[run.task]] * FACTORS[run.method] * slow * size
+        return overhead + steps * SECONDS[FAMILIES[run.task]] * FACTORS[run.method] * slow * size
 
 
 def _training(run: Run) -> tuple:

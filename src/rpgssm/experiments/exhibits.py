@@ -21,8 +21,8 @@ MOMENTS = 8  # frames of the film that is reconstructed
 FILMS = 3  # whose forecasts are stored; figures show the first
 
 
-def collect(estimator: Any, task: Task, run: Run, data_dir: Any = None) -> dict[str, Any]:
-    """The exhibits of a task; none for most."""
+def collect(estimator: Any, task: Task, run: Run, train: np.ndarray, data_dir: Any = None) -> dict[str, Any]:
+    """The exhibits of a task; none for most. `train` are the smoothed means of the training sequences."""
     if run.task == "cifar10-pendulum":
         out: dict[str, Any] = {}
         if METHODS[run.method].decoder == "own" or run.decoder_steps:
@@ -31,7 +31,7 @@ def collect(estimator: Any, task: Task, run: Run, data_dir: Any = None) -> dict[
             out["forecast"] = forecast(estimator, task)
         return out
     if run.task == "davis-tracking":
-        return {"paths": paths(estimator, task, run, data_dir)}
+        return {"paths": paths(estimator, task, run, train, data_dir)}
     return {}
 
 
@@ -73,11 +73,11 @@ def forecast(estimator: Any, task: Task) -> dict[str, Any]:
     }
 
 
-def paths(estimator: Any, task: Task, run: Run, data_dir: Any) -> dict[str, Any]:
+def paths(estimator: Any, task: Task, run: Run, train: np.ndarray, data_dir: Any) -> dict[str, Any]:
     """The position of the rat in the first test film, as inferred before five backgrounds."""
     shown = variants(task, run, data_dir, n=1)
     assert shown is not None
-    readout = LinearReadout.fit(means(estimator, task.train.observations), task.train.targets)
+    readout = LinearReadout.fit(train, task.train.targets)
     inferred = [readout.predict(means(estimator, film))["position"][0] for film in shown]
     return {"truth": task.test.targets["position"][0].tolist(), "inferred": [y.tolist() for y in inferred]}
 

@@ -106,11 +106,12 @@ def _taken_over(results: Path, run: Run) -> store.Result | None:
 
 def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None) -> dict[str, Any]:
     began = time.perf_counter()
+    train = scoring.means(estimator, task.train.observations)
     content = {
         "scores": scoring.scores(estimator, task, run, data_dir),
-        "validation": scoring.validation(estimator, task),
+        "validation": scoring.validation(estimator, task, train),
         "training": scoring.training(estimator),
-        "exhibits": exhibits.collect(estimator, task, run, data_dir),
+        "exhibits": exhibits.collect(estimator, task, run, train, data_dir),
     }
     return content | {"evaluation_seconds": time.perf_counter() - began}
 

@@ -36,9 +36,9 @@ def variants(task: Task, run: Run, data_dir: Any, n: int = SEQUENCES) -> np.ndar
     )
 
 
-def validation(estimator: Any, task: Task) -> dict[str, float]:
-    """Linear R² on the validation sequences: what settings are chosen by."""
-    readout = LinearReadout.fit(means(estimator, task.train.observations), task.train.targets)
+def validation(estimator: Any, task: Task, train: np.ndarray) -> dict[str, float]:
+    """Linear R² on the validation sequences: what settings are chosen by. `train` are the means of training ones."""
+    readout = LinearReadout.fit(train, task.train.targets)
     found = readout.score(means(estimator, task.validation.observations), task.validation.targets)
     return found | {"mean": mean_score(found, task.secondary)}
 
