@@ -19,6 +19,7 @@ from .base import DataInfo
 from .building import build_recognition, keys_for, marginal_kind, prior_kind
 from .latents import LatentEstimator
 from .saving import SavedEstimator
+from .timescales import timescales
 
 
 class RPGSSM(LatentEstimator, SavedEstimator):
@@ -189,19 +190,5 @@ class RPGSSM(LatentEstimator, SavedEstimator):
         if np.isfinite(held_out).any():
             lines.append(f"  held-out loss {np.nanmin(held_out):.3f} at best")
         if kind in ("stationary", "free", "controlled"):
-            lines += ["dynamics (eigenvalues of A)", *_timescales(self.transition_)]
+            lines += ["dynamics (eigenvalues of A)", *timescales(self.transition_)]
         return "\n".join(lines)
-
-
-def _timescales(A: np.ndarray, most: int = 6) -> list[str]:
-    """Eigenvalues of A as decay times and periods, the slowest first, one of each conjugate pair."""
-    eigenvalues = sorted(np.linalg.eigvals(A), key=abs, reverse=True)
-    lines = []
-    for value in eigenvalues:
-        if value.imag < -1e-9:
-            continue
-        modulus, angle = abs(value), abs(np.angle(value))
-        decay = f"{-1 / np.log(modulus):.1f} frames" if 0 < modulus < 1 else "none"
-        period = f"period {2 * np.pi / angle:.1f} frames" if angle > 1e-6 else "no oscillation"
-        lines.append(f"  |λ| = {modulus:.4f}: memory {decay}, {period}")
-    return lines[:most] + (["  ..."] if len(lines) > most else [])

@@ -11,8 +11,8 @@ from rpgssm.data import Sequences
 from rpgssm.estimator import inference
 from rpgssm.estimator.base import DataInfo
 from rpgssm.estimator.results import Prediction, form_of, in_form
-from rpgssm.estimator.rpgssm import _timescales
 from rpgssm.estimator.settings import is_whole
+from rpgssm.estimator.timescales import timescales
 from rpgssm.models.baselines.dcl import DCLModel, objective
 
 from .representation import RepresentationEstimator, check_positive, check_whole, keys_of
@@ -103,7 +103,7 @@ class DCL(RepresentationEstimator):
     def _dynamics(self) -> list[str]:
         lines = []
         for i, A in enumerate(self.transitions_):
-            lines += [f"dynamics (eigenvalues of {'A' if self.modes == 1 else f'matrix {i}'})", *_timescales(A)]
+            lines += [f"dynamics (eigenvalues of {'A' if self.modes == 1 else f'matrix {i}'})", *timescales(A)]
         return lines
 
 

@@ -15,8 +15,8 @@ from rpgssm.estimator import inference
 from rpgssm.estimator.base import DataInfo
 from rpgssm.estimator.building import encoder_for, standards
 from rpgssm.estimator.latents import LatentEstimator
-from rpgssm.estimator.rpgssm import _timescales
 from rpgssm.estimator.saving import SavedEstimator
+from rpgssm.estimator.timescales import timescales
 from rpgssm.models.baselines.generative import Emission, make_emission, objective
 from rpgssm.models.encoders import make_encoder
 
@@ -67,7 +67,7 @@ class BaselineEstimator(LatentEstimator, SavedEstimator):
         return "\n".join([*lines, *self._dynamics()])
 
     def _dynamics(self) -> list[str]:
-        return ["dynamics (eigenvalues of A)", *_timescales(self.transition_)]
+        return ["dynamics (eigenvalues of A)", *timescales(self.transition_)]
 
 
 @dataclass(eq=False, repr=False)
