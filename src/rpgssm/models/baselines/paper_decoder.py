@@ -1,9 +1,12 @@
 """The image decoder of the published comparisons: a dense layer to a quarter of the sides with 32 channels, then
 transposed 3×3 convolutions with 64 channels (stride 2), 32 (stride 2) and those of the frame (stride 1), cut to size.
 
-About ten times the arithmetic of the library's own `ConvDecoder`.
+About ten times the arithmetic of the library's own `ConvDecoder`. XLA's transposed convolutions are slow on CPU, so
+there each is a matrix product, which gives every pixel's share in the k×k pixels around it, and a `fold`, which adds
+the shares up.
 """
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from rpgssm.models.convolution import Method, Pair, fold, map_frames, patches, uses_patches
 from rpgssm.models.decoder import Decoder
 from rpgssm.models.encoders import image_shape
 from rpgssm.models.layers import Dense, Standardise, split, variance_scaling, zeros
@@ -30,6 +34,7 @@ class PaperDecoder(Decoder):
     biases: tuple[Float[Array, " o"], ...]
     frame_shape: tuple[int, ...] = eqx.field(static=True)
     small_shape: tuple[int, int, int] = eqx.field(static=True)
+    method: Method = eqx.field(static=True)
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class PaperDecoder(Decoder):
         key: PRNGKeyArray,
         shift: Any = 0.0,
         scale: Any = 1.0,
+        method: Method = "auto",
         dtype=jnp.float32,
     ):
         h, w, c = image_shape(frame_shape)
@@ -55,13 +61,47 @@ class PaperDecoder(Decoder):
         )
         self.biases = tuple(zeros((o,), dtype) for o in sizes[1:])
         self.frame_shape = tuple(frame_shape)
+        self.method = method
 
     def network(self, latents: Float[Array, "n k"]) -> Float[Array, "n *frame"]:
+        if not uses_patches(self.method):
+            return self._images(latents)
+        (h, w, _), shares, side = self.small_shape, [], 1
+        for kernel, stride in zip(self.kernels, STRIDES, strict=True):
+            shares.append(side**2 * h * w * 9 * kernel.shape[-1] * kernel.dtype.itemsize)
+            side = side * stride
+        return map_frames(self._images, latents, max(shares))
+
+    def _images(self, latents):
         x = self.start(latents).reshape(-1, *self.small_shape)
         for kernel, bias, stride in zip(self.kernels, self.biases, STRIDES, strict=True):
-            x = lax.conv_transpose(
-                jax.nn.relu(x), kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
-            x = x + bias
+            x = transposed_convolution(jax.nn.relu(x), kernel, stride, self.method) + bias[None, None, None]
         h, w, _ = image_shape(self.frame_shape)
         return x[:, :h, :w].reshape(-1, *self.frame_shape)
+
+
+def transposed_convolution(
+    x: Float[Array, "n h w i"], kernel: Float[Array, "kh kw i o"], stride: int, method: Method = "auto"
+) -> Float[Array, "n sh sw o"]:
+    """Of images with "SAME" padding, to `stride` times the size; kernels as `lax.conv_transpose` has them."""
+    if not uses_patches(method):
+        return lax.conv_transpose(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    kh, kw, i, o = kernel.shape
+    matrix = kernel[::-1, ::-1].transpose(2, 1, 0, 3).reshape(i, kw * kh * o)
+    return _spread(x @ matrix, (stride * x.shape[1], stride * x.shape[2], o), (kh, kw), (stride, stride))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _spread(shares: Float[Array, "n h w p"], frame: tuple[int, ...], kernel: Pair, stride: Pair):
+    return fold(shares, frame, kernel, stride, "SAME")
+
+
+def _spread_forward(shares, frame, kernel, stride):
+    return _spread(shares, frame, kernel, stride), None
+
+
+def _spread_backward(frame, kernel, stride, _, cotangent):
+    return (patches(cotangent, kernel, stride, "SAME"),)
+
+
+_spread.defvjp(_spread_forward, _spread_backward)
