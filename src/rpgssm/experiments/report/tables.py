@@ -8,7 +8,7 @@ from rpgssm.experiments.estimates import duration
 from rpgssm.experiments.runs import describe
 from rpgssm.experiments.store import Result
 
-from .collection import DISTRACTED, LINEAR, VIDEO, Collection, label, long_title, target_name
+from .collection import DISTRACTED, LINEAR, SECONDARY, VIDEO, Collection, label, long_title, target_name
 
 Rows = list[list[str]]
 CLOSE = 0.02  # how far behind the best the RP-GSSM may be where there are no distractors
@@ -99,10 +99,10 @@ def robustness(c: Collection) -> Rows:
             found = [f for f in found if f]
             if not found:
                 continue
-            names = list(found[0]["targets"])
+            names = [name for name in found[0]["targets"] if name not in SECONDARY]
             each = (f"{target_name(n)} {statistics.median(f['targets'][n] for f in found):.3f}" for n in names)
             latents = statistics.median(f["latents"] for f in found)
-            rows.append([long_title(task), label(method), f"{latents:.3f}", ", ".join(each)])
+            rows.append([long_title(task), label(method), f"{latents:.3f}", "; ".join(each)])
     return rows if len(rows) > 1 else []
 
 
