@@ -20,7 +20,7 @@ from .demo_report import Findings, Track, score_rows, write_report
 
 TASK, LATENTS, CONTEXT = "cifar10-pendulum", 16, 50
 SIZES = {"n_train": 300, "n_validation": 8, "n_test": 50}
-DECODER = {"films": 100, "steps": 400}
+DECODER = (100, 200, 4e-3)  # films, steps and learning rate: half a minute
 
 
 def demo(command: c.Demo) -> None:
@@ -42,7 +42,8 @@ def demo(command: c.Demo) -> None:
     model.fit(task.train.observations)
     seconds = time.perf_counter() - began
     print("Training a decoder on the latents found, to see what they hold ...", flush=True)
-    model.fit_decoder(task.train.observations[: DECODER["films"]], steps=DECODER["steps"])
+    films, steps, rate = DECODER
+    model.fit_decoder(task.train.observations[:films], steps=steps, learning_rate=rate)
     model.save(folder / "model", overwrite=True)
     found = examine(task, model, seconds)
     report = write_report(found, folder)
@@ -63,7 +64,6 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
     seen = collect(model.smooth, past)
     ahead = collect(lambda x: model.forecast(x, task.test.time - CONTEXT), past)
     future = {name: target[:, CONTEXT:] for name, target in task.test.targets.items()}
-    film = task.test.observations[0]
     return Findings(
         dt=task.dt or 1.0,
         swing=float(2 * np.pi / np.sqrt(GRAVITY)),
@@ -84,7 +84,7 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
         history=model.history_,
         kept=int(model.best_step_),
         frames=task.frames(task.test.observations[:3])[..., 0],
-        decoded=np.asarray(model.reconstruct(film[None]))[0, ..., 0],
+        decoded=np.asarray(model.decode(test.mean[0]))[..., 0],
         bare=draw_pendulum(task.test.states["angle"][:1, :, 0].astype(np.float64))[0] / 255,
     )
 

@@ -24,6 +24,7 @@ TITLE = "A pendulum, learned from distracting video"
 NAMES = {"sin_angle": "sin θ (where it is)", "velocity": "ω (how fast it turns)"}
 AXES = {"sin_angle": "sin θ", "velocity": "ω, radians per second"}
 WIDE = 1.645  # standard deviations on each side of the 90 % interval
+BLUE = "#1f6fb2"
 SHOWN = 3  # held-out films in figures
 Targets = dict[str, np.ndarray]
 
@@ -99,7 +100,7 @@ def _before(text: str, mark: str, inserted: str) -> str:
 def _about(f: Findings) -> str:
     return (
         f"A bar swings, and behind it every frame has a new random picture. The model watched {f.films} such films of "
-        f"{f.bare.shape[0] * f.dt:g} s for {f.seconds / 60:.1f} minutes. It was told nothing about pendulums or angles, "
+        f"{f.bare.shape[0] * f.dt:g} s for {f.seconds / 60:.1f} minutes. It was told nothing of pendulums and angles, "
         "and it never tried to redraw a frame. What it found is shown here on films that it has not seen."
     )
 
@@ -108,11 +109,11 @@ def _scores(f: Findings) -> Section:
     return Section(
         "main",
         "Can the pendulum be read off?",
-        f"R² of a linear regression from the {f.components} numbers that the model infers for a frame to the truth, which "
-        f"it never saw: fitted on the training films, scored on {f.held_out} others. 1 is perfect, 0 is no better than "
-        f"always guessing the mean. Beside it the same regression from {f.components} principal components of the "
-        "frame's pixels: most of their variance is background, and no single frame shows a velocity. The last column "
-        "should say 90 %: then the model knows how wrong it is.",
+        f"R² of a linear regression from the {f.components} numbers that the model infers for a frame to the truth, "
+        f"which it never saw: fitted on the training films, scored on {f.held_out} others. 1 is perfect, 0 is no "
+        f"better than always guessing the mean. Beside it the same regression from {f.components} principal components "
+        "of the frame's pixels: most of their variance is background, and no single frame shows a velocity. The last "
+        "column should say 90 %: then the model knows how wrong it is.",
     )
 
 
@@ -134,8 +135,9 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "training",
                 "How it learned",
                 "The loss (lower is better) on the training films, and on some of them that were set aside. It falls "
-                "as the latent of a frame becomes easier to predict from the frames around it, while still telling that "
-                "frame from those of other films. Only the pendulum is good for that: backgrounds predict nothing.",
+                "as the latent of a frame becomes easier to predict from the frames around it, while still telling "
+                "that frame from those of other films. Only the pendulum is good for that: backgrounds predict "
+                "nothing.",
             ),
             _training,
         ),
@@ -221,7 +223,7 @@ def _training(f: Findings) -> Any:
     held_out = f.history.get("validation_loss", np.full(len(loss), np.nan))
     there = np.isfinite(held_out)
     if there.any():
-        axis.plot(step[there], held_out[there], "o-", color=style.colour("rpgssm"), ms=4, lw=1.6, label="set aside")
+        axis.plot(step[there], held_out[there], "o-", color=BLUE, ms=4, lw=1.6, label="set aside")
         axis.axvline(f.kept, color=style.BLACK, lw=0.8, ls=":", label=f"the model that was kept (step {f.kept})")
     axis.set_xlabel("training step")
     axis.set_ylabel("loss per frame")
@@ -234,7 +236,7 @@ def _band(axis: Any, t: np.ndarray, track: Track, name: str, film: int) -> None:
     mean = track.mean[name][film, :, 0]
     for deviation, alpha in ((track.total, 0.18), (track.deviation, 0.35)):
         half = WIDE * deviation[name][film, :, 0]
-        axis.fill_between(t, mean - half, mean + half, color=style.colour("rpgssm"), alpha=alpha, lw=0)
+        axis.fill_between(t, mean - half, mean + half, color=BLUE, alpha=alpha, lw=0)
 
 
 def _limits(axis: Any, truth: np.ndarray) -> None:
@@ -247,12 +249,11 @@ def _legend(drawn: Any, inferred: str) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    blue = style.colour("rpgssm")
     handles = [
         Line2D([], [], color=style.BLACK, lw=1.4, label="true"),
-        Line2D([], [], color=blue, lw=1.6, label=inferred),
-        Patch(color=blue, alpha=0.5, lw=0, label="90 %, the model's uncertainty"),
-        Patch(color=blue, alpha=0.18, lw=0, label="90 %, all in all"),
+        Line2D([], [], color=BLUE, lw=1.6, label=inferred),
+        Patch(color=BLUE, alpha=0.5, lw=0, label="90 %, the model's uncertainty"),
+        Patch(color=BLUE, alpha=0.18, lw=0, label="90 %, all in all"),
     ]
     drawn.legend(handles=handles, loc="outside upper center", ncols=4)
 
@@ -265,7 +266,7 @@ def _trajectories(f: Findings) -> Any:
         for film, axis in enumerate(line):
             _band(axis, t, f.smoothed, name, film)
             axis.plot(t, truth[film, :, 0], color=style.BLACK, lw=1.4)
-            axis.plot(t, f.smoothed.mean[name][film, :, 0], color=style.colour("rpgssm"), lw=1.6)
+            axis.plot(t, f.smoothed.mean[name][film, :, 0], color=BLUE, lw=1.6)
             axis.set_xlim(t[0], t[-1])
         line[0].set_ylabel(AXES[name])
         _limits(line[0], truth[:SHOWN])
@@ -281,19 +282,18 @@ def _forecast(f: Findings) -> Any:
     axes = drawn.subplots(len(f.truth), SHOWN, squeeze=False, width_ratios=[1.2] * (SHOWN - 1) + [1])
     t = np.arange(f.bare.shape[0]) * f.dt
     past, future = t[: f.context], t[f.context :]
-    blue = style.colour("rpgssm")
     for line, (name, truth) in zip(axes, f.truth.items(), strict=True):
         for film, axis in enumerate(line[:-1]):
             axis.axvspan(t[0], t[f.context], color="0.93", lw=0)
             for times, track in ((past, f.seen), (future, f.ahead)):
                 _band(axis, times, track, name, film)
-                axis.plot(times, track.mean[name][film, :, 0], color=blue, lw=1.6)
+                axis.plot(times, track.mean[name][film, :, 0], color=BLUE, lw=1.6)
             axis.plot(t, truth[film, :, 0], color=style.BLACK, lw=1.4)
             axis.set_xlim(t[0], t[-1])
             _limits(axis, truth[: SHOWN - 1])
         line[0].set_ylabel(AXES[name])
         curve = line[-1]
-        curve.plot(f.dt * np.arange(1, len(f.horizon[name]) + 1), f.horizon[name], color=blue, lw=1.8)
+        curve.plot(f.dt * np.arange(1, len(f.horizon[name]) + 1), f.horizon[name], color=BLUE, lw=1.8)
         curve.axhline(0, color=style.BLACK, lw=0.6)
         curve.set_ylim(min(-0.1, max(-1.0, float(np.min(f.horizon[name])) - 0.1)), 1.03)
         curve.set_ylabel("R² of the forecast")
@@ -309,7 +309,6 @@ def _forecast(f: Findings) -> Any:
 
 def _eigenvalues(f: Findings) -> Any:
     values = np.linalg.eigvals(f.transition)
-    blue = style.colour("rpgssm")
     turn = 2 * np.pi * f.dt / f.swing  # radians per frame
     drawn = style.figure(10, 4.4)
     whole, near = drawn.subplots(1, 2)
@@ -318,8 +317,8 @@ def _eigenvalues(f: Findings) -> Any:
         axis.plot(circle.real, circle.imag, color="0.6", lw=1)
         for sign in (1, -1):
             axis.plot([0, np.cos(turn)], [0, sign * np.sin(turn)], color=style.BLACK, ls=":", lw=1)
-        axis.plot(values.real, values.imag, "o", color=blue, ms=7, mec="white", mew=0.8, alpha=0.9)
-        axis.set_aspect("equal", adjustable="box" if axis is whole else "datalim")
+        axis.plot(values.real, values.imag, "o", color=BLUE, ms=7, mec="white", mew=0.8, alpha=0.9)
+        axis.set_aspect("equal")
         axis.set_xlabel("real part")
     whole.fill(circle.real, circle.imag, color="0.97", zorder=0)
     whole.set_xlim(-1.08, 1.08)
@@ -327,14 +326,14 @@ def _eigenvalues(f: Findings) -> Any:
     whole.set_ylabel("imaginary part")
     whole.set_title("in the unit disc")
     close = values[np.abs(values - 1) < 0.35]
-    reach = 1.15 * max(float(np.abs(close.imag).max(initial=0)), 1.5 * float(np.sin(turn)))
-    near.set_xlim(1 - 2 * reach, 1.01)
+    reach = 1.2 * max(float(np.abs(close.imag).max(initial=0)), 1.5 * float(np.sin(turn)))
+    near.set_xlim(1 - 1.8 * reach, 1 + 0.2 * reach)
     near.set_ylim(-reach, reach)
     near.set_title("closer: the slow ones, near 1")
     for value in close[close.imag > 1e-3]:
         seconds = 2 * np.pi * f.dt / np.angle(value)
         near.annotate(
-            f"{seconds:.2f} s", (value.real, value.imag), (6, 4), textcoords="offset points", fontsize=8, color=blue
+            f"{seconds:.2f} s", (value.real, value.imag), (6, 4), textcoords="offset points", fontsize=8, color=BLUE
         )
     return drawn
 
