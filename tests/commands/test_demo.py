@@ -8,6 +8,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rpgssm.commands.demo_report import NAMES
 from rpgssm.estimator import RPGSSM
 from rpgssm.tasks import load_task, pendulum
 
-SIZES = {"n_train": 4, "n_validation": 2, "n_test": 4}
+SIZES: dict[str, Any] = {"n_train": 4, "n_validation": 2, "n_test": 4}
 FIGURES = ["frames", "training", "trajectories", "forecast", "eigenvalues", "reconstructions"]
 K, TIME, CONTEXT = 3, 20, 8
 

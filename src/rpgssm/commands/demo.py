@@ -19,7 +19,7 @@ from . import config as c
 from .demo_report import Findings, Track, score_rows, write_report
 
 TASK, LATENTS, CONTEXT = "cifar10-pendulum", 16, 50
-SIZES = {"n_train": 300, "n_validation": 8, "n_test": 50}
+SIZES: dict[str, Any] = {"n_train": 300, "n_validation": 8, "n_test": 50}
 DECODER = (100, 200, 4e-3)  # films, steps and learning rate: half a minute
 
 

@@ -157,8 +157,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "forecast",
                 "The future it expects",
                 f"The model sees the first {f.context} frames (grey) and nothing after them; the last {ahead:g} s are "
-                "its forecast, with 90 % intervals as above, which widen as they should. Right: R² of all "
-                f"{f.held_out} forecasts against how far ahead they look.",
+                "its forecast, with 90 % intervals as above: they should widen the further it looks ahead. Right: R² "
+                f"of all {f.held_out} forecasts against how far ahead they look.",
             ),
             _forecast,
         ),
@@ -176,10 +176,10 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
         (
             Section(
                 "reconstructions",
-                "What its latents hold: the background is gone",
+                "What its latents hold: where is the background?",
                 "After training, and without changing the model, a decoder learned to draw frames from the latents. "
-                "Where the latents say nothing it can only draw an average. So the bar is where it should be, and the "
-                "background is an even grey. Below: the bar alone, as it really was.",
+                "Where they say nothing it can only draw the average of all films: a background that the model ignores "
+                "becomes an even grey, and the bar stays. Below: the bar alone, as it really was.",
             ),
             _reconstructions,
         ),
@@ -308,11 +308,11 @@ def _forecast(f: Findings) -> Any:
 
 
 def _eigenvalues(f: Findings) -> Any:
-    values = np.linalg.eigvals(f.transition)
+    values: Any = np.linalg.eigvals(f.transition)
     turn = 2 * np.pi * f.dt / f.swing  # radians per frame
     drawn = style.figure(10, 4.4)
     whole, near = drawn.subplots(1, 2)
-    circle = np.exp(1j * np.linspace(-np.pi, np.pi, 2000))
+    circle: Any = np.exp(1j * np.linspace(-np.pi, np.pi, 2000))
     for axis in (whole, near):
         axis.plot(circle.real, circle.imag, color="0.6", lw=1)
         for sign in (1, -1):
@@ -330,11 +330,10 @@ def _eigenvalues(f: Findings) -> Any:
     near.set_xlim(1 - 1.8 * reach, 1 + 0.2 * reach)
     near.set_ylim(-reach, reach)
     near.set_title("closer: the slow ones, near 1")
+    beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8}
     for value in close[close.imag > 1e-3]:
         seconds = 2 * np.pi * f.dt / np.angle(value)
-        near.annotate(
-            f"{seconds:.2f} s", (value.real, value.imag), (6, 4), textcoords="offset points", fontsize=8, color=BLUE
-        )
+        near.annotate(f"{seconds:.2f} s", (value.real, value.imag), color=BLUE, **beside)
     return drawn
 
 
