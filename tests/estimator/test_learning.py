@@ -16,7 +16,7 @@ def learner(**settings):
 
 def test_latents_are_recovered():
     world = simulate()
-    assert linear_r2(learner(max_steps=150).fit_transform(world.x), world.z) > 0.9
+    assert linear_r2(learner(max_steps=150, learning_rate=3e-2).fit_transform(world.x), world.z) > 0.9
 
 
 @pytest.mark.slow
@@ -54,16 +54,13 @@ def test_ragged_sequences():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="0.63 after 300 steps, where the exact smoother reaches 0.86: not understood yet"
-)
 def test_two_modalities_are_better_than_one():
+    """The exact smoother reaches 0.86 with both."""
     world = simulate(noise=1.5)
     x = {"left": world.x[..., :3], "right": world.x[..., 3:]}
-    both = linear_r2(learner().fit_transform(x), world.z)
-    one = linear_r2(learner().fit_transform(x["left"]), world.z)
-    assert both > 0.8
-    assert both > one + 0.02
+    both, one = (linear_r2(learner(learning_rate=3e-2).fit_transform(x), world.z) for x in (x, x["left"]))
+    assert both > 0.84
+    assert both > one + 0.05
 
 
 @pytest.mark.slow

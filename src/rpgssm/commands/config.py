@@ -67,7 +67,7 @@ class Model:
     encoder: Encoder = "auto"
     """Recognition network. auto: a CNN for images, an MLP for vectors."""
 
-    precision: Literal["diagonal", "cholesky"] = "diagonal"
+    precision: Literal["diagonal", "cholesky"] = "cholesky"
     """Form of the recognition precision: diagonal, or full (cholesky)."""
 
     data_dependent: bool = False
@@ -89,7 +89,7 @@ class Model:
     initial_scale: float = 0.9
     """Size of the initial transition matrix, below 1."""
 
-    initial_precision: float = 1.0
+    initial_precision: float = 0.1
     """Where the recognition precisions start."""
 
 
@@ -103,11 +103,11 @@ class Training:
     batch_size: int = 32
     """Sequences (or windows) per step."""
 
-    learning_rate: float = 3e-3
-    """Learning rate of Adam, before the schedule."""
+    learning_rate: float | None = None
+    """Learning rate of Adam, before the schedule. Default: 0.03 for linear encoders, else 0.003."""
 
     prior_learning_rate: float | None = None
-    """Learning rate of the prior. Default: the same."""
+    """Learning rate of the prior. Default: that of the networks if it is given, else 0.03 or 0.01."""
 
     schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine"
     """How the learning rate falls."""

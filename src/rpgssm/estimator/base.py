@@ -59,7 +59,7 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
     encoder: Any
     max_steps: int
     batch_size: int
-    learning_rate: float
+    learning_rate: float | None
     prior_learning_rate: float | None
     schedule: Any
     clip_norm: float | None
@@ -156,11 +156,12 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
+        rate, prior_rate = self._rates()
         config = TrainingConfig(
             max_steps=int(self.max_steps),
             batch_size=int(self.batch_size),
-            learning_rate=float(self.learning_rate),
-            prior_learning_rate=self.prior_learning_rate,
+            learning_rate=rate,
+            prior_learning_rate=prior_rate,
             schedule=self.schedule,
             clip_norm=self.clip_norm,
             window=window,
@@ -184,6 +185,11 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         self.model_ = trained.model
         self.history_ = {name: np.array(column) for name, column in trained.history.columns.items()}
         self.n_steps_, self.best_step_, self.stopped_ = trained.step, trained.best_step, trained.stopped
+
+    def _rates(self) -> tuple[float, float | None]:
+        """The learning rate, and that of the prior (None: the same)."""
+        assert self.learning_rate is not None
+        return float(self.learning_rate), self.prior_learning_rate
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):

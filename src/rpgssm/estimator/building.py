@@ -52,10 +52,14 @@ def prior_kind(prior: str, controlled: bool) -> Any:
     return prior
 
 
+def all_linear(encoder: Any) -> bool:
+    encoders = encoder.values() if isinstance(encoder, Mapping) else (encoder,)
+    return all(isinstance(e, str) and e == "linear" for e in encoders)
+
+
 def marginal_kind(marginal: str, encoder: Any, data_dependent: bool) -> Any:
     """Which distribution of observations is meant, given what recognises them."""
-    encoders = encoder.values() if isinstance(encoder, Mapping) else (encoder,)
-    linear = all(isinstance(e, str) and e == "linear" for e in encoders)
+    linear = all_linear(encoder)
     if marginal == "auto":
         return "gaussian" if linear and not data_dependent else "empirical"
     if marginal == "gaussian" and not linear:

@@ -16,10 +16,12 @@ from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 
 from .base import DataInfo
-from .building import build_recognition, keys_for, marginal_kind, prior_kind
+from .building import all_linear, build_recognition, keys_for, marginal_kind, prior_kind
 from .latents import LatentEstimator
 from .saving import SavedEstimator
 from .timescales import timescales
+
+LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-2)  # of the networks, and of the prior
 
 
 class RPGSSM(LatentEstimator, SavedEstimator):
@@ -44,7 +46,9 @@ class RPGSSM(LatentEstimator, SavedEstimator):
     mixture_times : how many times the pooled marginal takes frames from.
     initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
     initial_precision : where the precisions start.
-    max_steps, batch_size, learning_rate, prior_learning_rate, schedule, clip_norm : of the training.
+    max_steps, batch_size, schedule, clip_norm : of the training.
+    learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
+        linear, else 0.003 and 0.01; a learning rate alone is for both.
     window : frames per training window of longer sequences; "auto" cuts windows when there are fewer sequences than
         `batch_size`; None never does.
     validation_fraction : of the sequences, held out to choose the best model. None, or too few sequences: none.
@@ -69,17 +73,17 @@ class RPGSSM(LatentEstimator, SavedEstimator):
         latent_dim: int = 8,
         encoder: Any = "auto",
         *,
-        precision: Literal["diagonal", "cholesky"] = "diagonal",
+        precision: Literal["diagonal", "cholesky"] = "cholesky",
         data_dependent: bool = False,
         prior: Literal["auto", "stationary", "free", "controlled", "network"] = "auto",
         marginal: Literal["auto", "empirical", "pooled", "gaussian"] = "auto",
         mixture_times: int = 8,
         initial_transition: Any = "identity",
         initial_scale: float = 0.9,
-        initial_precision: float = 1.0,
+        initial_precision: float = 0.1,
         max_steps: int = 3000,
         batch_size: int = 32,
-        learning_rate: float = 3e-3,
+        learning_rate: float | None = None,
         prior_learning_rate: float | None = None,
         schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine",
         clip_norm: float | None = 10.0,
@@ -132,6 +136,12 @@ class RPGSSM(LatentEstimator, SavedEstimator):
             marginal="empirical" if pooled else marginal,
             mixture_times=int(self.mixture_times) if pooled else 1,
         )
+
+    def _rates(self) -> tuple[float, float | None]:
+        if self.learning_rate is not None:
+            return float(self.learning_rate), self.prior_learning_rate
+        rate, of_prior = LINEAR_RATES if all_linear(self.encoder) else RATES
+        return rate, of_prior if self.prior_learning_rate is None else self.prior_learning_rate
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
         of_prior, *keys = keys_for(seed, 1 + 2 * len(info.frame_shapes))

@@ -28,9 +28,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         _check(settings, name, lambda x: is_whole(x, 0), "a whole number of at least 0")
     for name in ("hidden_dim", "code_dim", "components"):
         _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
-    for name in ("learning_rate", "initial_precision", "initial_variance", "noise", "reconstruction_weight"):
+    for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight"):
         _check(settings, name, _is_positive, "a positive number")
-    for name in ("prior_learning_rate", "clip_norm"):
+    for name in ("learning_rate", "prior_learning_rate", "clip_norm"):
         _check(settings, name, lambda x: x is None or _is_positive(x), "a positive number, or None")
     _check(settings, "patience", lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
     fraction = "between 0 and 1, or None for no validation"

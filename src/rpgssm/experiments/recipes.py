@@ -23,7 +23,13 @@ FAMILIES: dict[str, str] = {
 TRUE_DIMENSIONS = {"linear-small": 3, "linear-medium": 5, "linear-large": 10}
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "linear": {"encoder": "linear", "precision": "cholesky", "learning_rate": 3e-2, "max_steps": 2000},
+    "linear": {
+        "encoder": "linear",
+        "precision": "cholesky",
+        "initial_precision": 1.0,
+        "learning_rate": 3e-2,
+        "max_steps": 2000,
+    },
     "vector": {
         "latent_dim": 16,
         "encoder": "mlp",

@@ -8,8 +8,8 @@ the input pixels that have the same position modulo the stride receive shifted c
 and columns one after the other, which takes 2k slices instead of k².
 
 Patches take k² / stride² times the memory of the image, so they are made for a few frames at a time, few enough to stay
-in the processor's cache: `map_frames` runs a network by chunks of frames, keeps what the matrix products gave, and makes
-the patches of each chunk again in the backward pass, which is faster than a trip through memory.
+in the processor's cache: `map_frames` runs a network by chunks of frames, keeps what the matrix products gave, and
+makes the patches of each chunk again in the backward pass, which is faster than a trip through memory.
 
 Both methods use the same parameters and give the same outputs.
 """

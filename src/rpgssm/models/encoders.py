@@ -60,7 +60,7 @@ class MLPEncoder(eqx.Module):
         frame_shape: tuple[int, ...],
         width: int = 64,
         depth: int = 2,
-        activation: Activation = jax.nn.relu,
+        activation: Activation = jax.nn.silu,
         *,
         key: PRNGKeyArray,
         shift: Any = 0.0,
