@@ -125,25 +125,26 @@ class KVAEModel(eqx.Module):
             out = lstm(a)
             return self._weights(jnp.concatenate([jnp.zeros_like(out[:, :1]), out[:, :-1]], 1))
 
+        # carried: the network, the matrices' weights and the latent at frame t as predicted from the frames before
         def step(carry, inputs):
-            state, before = carry
-            a, seen, first = inputs
-            α = self._weights(state[0])
-            A, C = self._mixed(α)
-            moved, _ = online_step(_one_step(A), before, *_nothing(before))
-            now = jax.tree.map(lambda x, y: jnp.where(first, x, y), before, moved)
+            state, α, m, P = carry
+            a, seen = inputs
+            C = self._mixed(α)[1]
             h, L = _potential(C, a)
             h, L = jnp.where(seen[:, None], h, jnp.zeros_like(h)), jnp.where(seen[:, None, None], L, jnp.zeros_like(L))
-            _, out = online_step(_one_step(A), now, h, L)
-            a = jnp.where(seen[:, None], a, mv(C, now.a))
+            a = jnp.where(seen[:, None], a, mv(C, m))
             state = lstm.step(state, lstm.inputs(a))
-            return (state, OnlineState(out.mean, out.cov, out.log_z, before.time)), α
+            after = self._weights(state[0])
+            now = OnlineState(m, P, jnp.zeros((n,), m.dtype), jnp.zeros((), jnp.int32))
+            moved, _ = online_step(_one_step(self._mixed(after)[0]), now, h, L)
+            return (state, after, moved.a, moved.C), α
 
         k, dtype = self.latent_dim, a.dtype
-        eye = jnp.broadcast_to(FIRST_VARIANCE * jnp.eye(k, dtype=dtype), (n, k, k))
-        start = OnlineState(jnp.zeros((n, k), dtype), eye, jnp.zeros((n,), dtype), jnp.zeros((), jnp.int32))
-        inputs = jnp.moveaxis(a, 1, 0), jnp.moveaxis(seen, 1, 0), jnp.arange(a.shape[1]) == 0
-        return jnp.moveaxis(lax.scan(step, (lstm.start(n), start), inputs)[1], 0, 1)
+        P = jnp.broadcast_to(FIRST_VARIANCE * jnp.eye(k, dtype=dtype), (n, k, k))
+        state = lstm.start(n)
+        start = (state, self._weights(state[0]), jnp.zeros((n, k), dtype), P)
+        inputs = jnp.moveaxis(a, 1, 0), jnp.moveaxis(seen, 1, 0)
+        return jnp.moveaxis(lax.scan(step, start, inputs)[1], 0, 1)
 
     def _mixed(self, α: Float[Array, "*lead m"]) -> tuple[Float[Array, "*lead k k"], Float[Array, "*lead a k"]]:
         return jnp.einsum("...m,mij->...ij", α, self.A), jnp.einsum("...m,mij->...ij", α, self.C)
@@ -247,10 +248,6 @@ def _one_step(A: Float[Array, "n k k"]) -> GaussianChain:
     zero = jnp.zeros((n, k), A.dtype)
     Q = jnp.broadcast_to(STATE_NOISE * jnp.eye(k, dtype=A.dtype), (n, k, k))
     return GaussianChain(zero, Q, A[:, None], zero[:, None], Q[:, None])
-
-
-def _nothing(state: OnlineState) -> tuple[Float[Array, "n k"], Float[Array, "n k k"]]:
-    return jnp.zeros_like(state.a), jnp.zeros_like(state.C)
 
 
 def _extended(batch: Sequences, steps: int) -> Sequences:
