@@ -159,7 +159,7 @@ def test_runs_are_resumed_and_not_overwritten_unasked(run, files, x, tmp_path, c
     main(["fit", data, "-o", str(whole), *settings, "--max-steps", "9"])
     np.testing.assert_array_equal(RPGSSM.load(folder).transform(x), RPGSSM.load(whole).transform(x))
     message = fails(capsys, "fit", data, "-o", folder, *settings, "--resume", "--learning-rate", "1")
-    assert "learning_rate is 1.0 and was 0.003" in message
+    assert "learning_rate is 1.0 and was 0.03" in message
     main(["fit", data, "-o", str(folder), *settings, "--overwrite"])
     assert RPGSSM.load(folder).n_steps_ == 6
 

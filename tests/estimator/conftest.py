@@ -19,7 +19,9 @@ def quick_compilation(compile_quickly):
 def quick(**settings) -> RPGSSM:
     """A small model that trains in no time."""
     usual: dict[str, Any] = {"latent_dim": 2, "encoder": "linear", "max_steps": 20, "batch_size": 8}
-    usual.update({"verbose": False, "validation_fraction": None}, **settings)
+    usual.update(
+        {"learning_rate": 3e-3, "initial_precision": 1.0, "verbose": False, "validation_fraction": None}, **settings
+    )
     return RPGSSM(**usual)
 
 

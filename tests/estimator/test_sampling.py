@@ -47,7 +47,7 @@ def test_the_posterior_is_what_samples_say(stationary, world, monkeypatch):
 
 @eqx.filter_jit
 def energies(model, data):
-    return free_energy(model.chain(12), model.potentials(data))[1].free_energy
+    return free_energy(model.chain(12), model.potentials(data), marginal="gaussian")[1].free_energy
 
 
 def test_the_last_batch_of_a_score_counts_only_what_is_new(stationary, world):
