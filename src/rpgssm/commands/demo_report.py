@@ -147,8 +147,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "The motion it infers, and how sure it is",
                 f"The first {SHOWN} held-out films, none of them picked. Black: the truth. Blue: what the regression "
                 "reads off the latents. Dark band: 90 % interval by the model's own uncertainty, its covariance "
-                "carried through the regression. Light band: with what the regression itself cannot explain, "
-                "estimated on the training films.",
+                "carried through the regression. Light band, where there is one: with what the regression itself "
+                "cannot explain, estimated on the training films.",
             ),
             _trajectories,
         ),
@@ -169,7 +169,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "From frame to frame the latents are multiplied by a matrix A, and its eigenvalues say what that does. "
                 "The angle of an eigenvalue is how fast something turns, its distance from the circle how fast it is "
                 f"forgotten. Small swings of the true pendulum take {f.swing:.2f} s (dotted ray); large ones "
-                "are slower, and a linear model has to build them from several parts. Numbers: seconds per turn.",
+                "are slower, and a linear model has to build them from several parts. Numbers: seconds per turn. "
+                "What is near -1 changes its sign in every frame.",
             ),
             _eigenvalues,
         ),
@@ -234,7 +235,7 @@ def _training(f: Findings) -> Any:
 
 def _band(axis: Any, t: np.ndarray, track: Track, name: str, film: int) -> None:
     mean = track.mean[name][film, :, 0]
-    for deviation, alpha in ((track.total, 0.18), (track.deviation, 0.35)):
+    for deviation, alpha in ((track.total, 0.16), (track.deviation, 0.22)):
         half = WIDE * deviation[name][film, :, 0]
         axis.fill_between(t, mean - half, mean + half, color=BLUE, alpha=alpha, lw=0)
 
@@ -252,8 +253,8 @@ def _legend(drawn: Any, inferred: str) -> None:
     handles = [
         Line2D([], [], color=style.BLACK, lw=1.4, label="true"),
         Line2D([], [], color=BLUE, lw=1.6, label=inferred),
-        Patch(color=BLUE, alpha=0.5, lw=0, label="90 %, the model's uncertainty"),
-        Patch(color=BLUE, alpha=0.18, lw=0, label="90 %, all in all"),
+        Patch(color=BLUE, alpha=0.35, lw=0, label="90 %, the model's uncertainty"),
+        Patch(color=BLUE, alpha=0.16, lw=0, label="90 %, all in all"),
     ]
     drawn.legend(handles=handles, loc="outside upper center", ncols=4)
 
