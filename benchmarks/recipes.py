@@ -30,6 +30,18 @@ SETTINGS = {
     "cholesky 0.1": {"precision": "cholesky", "initial_precision": 0.1},
     "cholesky 0.1, prior 1e-2": {"precision": "cholesky", "initial_precision": 0.1, "prior_learning_rate": 1e-2},
     "dependent": {"data_dependent": True},
+    "pooled, cholesky 0.1, prior 1e-2": {
+        "marginal": "pooled",
+        "precision": "cholesky",
+        "initial_precision": 0.1,
+        "prior_learning_rate": 1e-2,
+    },
+    "dependent, cholesky 0.1, prior 1e-2": {
+        "data_dependent": True,
+        "precision": "cholesky",
+        "initial_precision": 0.1,
+        "prior_learning_rate": 1e-2,
+    },
 }
 
 
@@ -44,7 +56,7 @@ def main() -> None:
             max_steps=int(steps),
             validation_fraction=None,
             verbose=False,
-            **({"precision": "diagonal", "initial_precision": 1.0} | SETTINGS[name]),
+            **({"precision": "diagonal", "initial_precision": 1.0, "learning_rate": 3e-3} | SETTINGS[name]),
         ).fit(task.train.observations)
         seconds = time.perf_counter() - began
         train, test = (model.transform(split.observations) for split in (task.train, task.test))
@@ -52,7 +64,7 @@ def main() -> None:
         radii = np.sort(np.abs(np.linalg.eigvals(model.transition_)))[::-1][:4]
         numbers = "  ".join(f"{target} {score:.3f}" for target, score in scores.items())
         loss = model.history_["loss"][-5:].mean()
-        print(f"{name:<26} {seconds:6.1f} s  loss {loss:.3f}  {numbers}  |λ| {radii.round(3)}", flush=True)
+        print(f"{name:<36} {seconds:6.1f} s  loss {loss:.3f}  {numbers}  |λ| {radii.round(3)}", flush=True)
 
 
 if __name__ == "__main__":

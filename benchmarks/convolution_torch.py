@@ -1,0 +1,51 @@
+"""The networks of `convolution.py` in PyTorch, channels last (oneDNN on CPU): the time that ours is compared with.
+
+    python benchmarks/convolution_torch.py [--frames 3200] [--side 24] [--repeats 5]
+
+Needs an environment with PyTorch, which this library neither needs nor installs. Run it and `convolution.py` in turns
+on an idle machine.
+"""
+
+import argparse
+import time
+
+import torch  # pyright: ignore[reportMissingImports]
+
+NETWORKS = {
+    "strided 16/32/32": ((16, 32, 32), (5, 3, 3), (2, 2, 2)),
+    "paper 32/64/32": ((32, 64, 32), (3, 3, 3), (1, 2, 2)),
+    "stem 32/64": ((32, 64), (4, 3), (4, 2)),
+}
+
+
+def network(channels, kernels, strides):
+    layers, before = [], 1
+    for out, kernel, stride in zip(channels, kernels, strides, strict=True):
+        padding = 0 if kernel == stride else kernel // 2
+        layers += [torch.nn.Conv2d(before, out, kernel, stride, padding), torch.nn.ReLU()]
+        before = out
+    return torch.nn.Sequential(*layers, torch.nn.Flatten()).to(memory_format=torch.channels_last)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=3200)
+    parser.add_argument("--side", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    frames = torch.randn(options.frames, 1, options.side, options.side).to(memory_format=torch.channels_last)
+    print(f"forward + backward, {options.frames} frames of {options.side}×{options.side}, torch {torch.__version__}")
+    for name, settings in NETWORKS.items():
+        net, best = network(*settings), float("inf")
+        cotangent = torch.randn_like(net(frames))
+        for repeat in range(options.repeats + 1):
+            net.zero_grad()
+            start = time.perf_counter()
+            net(frames).backward(cotangent)
+            if repeat:
+                best = min(best, 1e3 * (time.perf_counter() - start))
+        print(f"{name:18} {best:8.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
