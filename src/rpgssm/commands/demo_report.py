@@ -331,10 +331,11 @@ def _eigenvalues(f: Findings) -> Any:
     near.set_xlim(1 - 1.8 * reach, 1 + 0.2 * reach)
     near.set_ylim(-reach, reach)
     near.set_title("closer: the slow ones, near 1")
-    beside = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8}
+    beside: dict[str, Any] = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
+    plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for value in close[close.imag > 1e-3]:
         seconds = 2 * np.pi * f.dt / np.angle(value)
-        near.annotate(f"{seconds:.2f} s", (value.real, value.imag), color=BLUE, **beside)
+        near.annotate(f"{seconds:.2f} s", (value.real, value.imag), color=BLUE, fontsize=8, bbox=plain, **beside)
     return drawn
 
 
