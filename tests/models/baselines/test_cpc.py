@@ -162,6 +162,7 @@ def test_ragged_sequences_two_modalities_and_masking():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_run")
 @pytest.mark.parametrize("mask_size", [0, 20])
 def test_linear_medium(mask_size):
     model = CPC(latent_dim=5, max_steps=300, learning_rate=3e-3, mask_size=mask_size, verbose=False)

@@ -198,6 +198,7 @@ def test_saving_and_errors(fitted, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_run")
 @pytest.mark.parametrize("negatives", [None, 512])
 def test_linear_medium(negatives):
     steps = 100 if negatives is None else 300

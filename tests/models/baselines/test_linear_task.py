@@ -52,6 +52,7 @@ def test_em(task, ceiling):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_run")
 @pytest.mark.parametrize(
     ("model", "below"),
     [

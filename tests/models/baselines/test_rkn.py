@@ -201,6 +201,7 @@ def test_saving_and_errors(fitted, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_run")
 def test_linear_medium():
     model = RKN(latent_dim=10, max_steps=300, learning_rate=3e-3, noise=0.5, verbose=False)
     assert score_on_linear_medium(model) > 0.6
