@@ -48,7 +48,7 @@ class Demo:
     """Learn a pendulum from images with distracting backgrounds in a few minutes, and draw what was learned."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("rpgssm-demo")
-    """Folder for the pictures and the model."""
+    """Folder for the report, its figures and the model."""
 
     steps: int = 1500
     """Training steps."""
