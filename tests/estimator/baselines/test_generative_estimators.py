@@ -40,9 +40,7 @@ def fresh(name):
 slow = pytest.mark.slow
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param("svae", marks=slow), "dkf", pytest.param("kvae", marks=slow), "em"]
-)
+@pytest.fixture(scope="module", params=[*(pytest.param(name, marks=slow) for name in ("svae", "dkf", "kvae")), "em"])
 def fitted(request, x):
     return fresh(request.param).fit(x)
 

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quick_compilation(compile_quickly):
     with compile_quickly():
         yield

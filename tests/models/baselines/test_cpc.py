@@ -17,12 +17,6 @@ from .small_worlds import falls_on_average, linear_r2, score_on_linear_medium, t
 loss_of = eqx.filter_jit(objective)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(compile_quickly):
-    with compile_quickly():
-        yield
-
-
 def make_model(horizons=6, dim=3):
     encoders = {"a": make_encoder("linear", (dim,), key=jax.random.key(0))}
     return CPCModel(encoders, 2, 4, horizons, key=jax.random.key(1))

@@ -16,12 +16,6 @@ from .small_worlds import falls_on_average, linear_r2, rotation, score_on_linear
 loss_of = eqx.filter_jit(objective)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(compile_quickly):
-    with compile_quickly():
-        yield
-
-
 def make_model(modes=1):
     encoders = {"a": make_encoder("linear", (3,), key=jax.random.key(0))}
     model = DCLModel(encoders, 2, modes, spread=0.5, key=jax.random.key(1))
@@ -167,6 +161,7 @@ def switching(n=64, t=40, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (z @ C.T + 0.05 * rng.normal(size=(n, t, 6))).astype(np.float32), z, modes
 
 
+@pytest.mark.slow
 def test_switching_dynamics_are_told_apart():
     x, z, modes = switching()
     model = quick(modes=2, max_steps=300, learning_rate=1e-2).fit(x)

@@ -28,9 +28,7 @@ def everything(model, batch):
     return bound, model.sample_posterior(jax.random.key(1), batch, SAMPLES), model.smooth(batch)
 
 
-@pytest.mark.parametrize(
-    "posterior", [pytest.param(k, marks=pytest.mark.slow) if k in ("mean-field", "convolutional") else k for k in KINDS]
-)
+@pytest.mark.parametrize("posterior", [pytest.param(k, marks=pytest.mark.slow) if k != "linear" else k for k in KINDS])
 def test_bound_moments_and_samples(posterior):
     w = world()
     model = model_of(w, posterior, covariance="cholesky" if posterior == "linear" else "diagonal")

@@ -75,7 +75,7 @@ def divergence(chain, potentials):
     return potential_kl(smooth(chain, potentials), potentials)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_divergence_of_a_posterior_from_its_prior(masked):
     w, rng = world(), np.random.default_rng(2)
     chain = prior_of(w).chain(T)

@@ -44,6 +44,8 @@ def falls(loss: np.ndarray, parts: int = 8) -> bool:
     return bool((np.diff(means) < 0.02 * (means[0] - means[-1])).all())
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("long_run")
 def test_em(task, ceiling):
     model = LinearGaussianSSM(5, max_steps=30, verbose=False)
     assert score(model, task) > ceiling - 0.01

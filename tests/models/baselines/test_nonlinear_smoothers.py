@@ -17,12 +17,6 @@ M1, Q1 = np.array([1.0, -1.0]), np.array([[1.0, 0.2], [0.2, 0.5]])
 KINDS = ("extended", "unscented")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(compile_quickly):
-    with compile_quickly():
-        yield
-
-
 def dense_posterior(x, seen):
     """Condition the joint normal law of all states on all frames seen, by the textbook formula."""
     t, k = len(x), 2
@@ -50,7 +44,7 @@ def linear_model(dtype=jnp.float64):
     return KnownModel(m1, q1, lambda z: a @ z + b, q, lambda z: c @ z + d, r)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["extended", pytest.param("unscented", marks=pytest.mark.slow)])
 def test_a_linear_model_is_smoothed_exactly_whatever_missing_frames_hold(kind):
     rng = np.random.default_rng(0)
     x, mask = rng.normal(size=(3, 6, 3)), rng.random((3, 6)) < 0.7
@@ -62,6 +56,7 @@ def test_a_linear_model_is_smoothed_exactly_whatever_missing_frames_hold(kind):
         np.testing.assert_allclose(smoothed.cov[i], cov, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_filtering_a_linear_model_is_smoothing_the_frames_so_far():
     x = np.random.default_rng(0).normal(size=(1, 5, 3))
     filtered = jax.jit(partial(filter_known, linear_model()))(x)

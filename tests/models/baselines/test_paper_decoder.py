@@ -31,7 +31,7 @@ def test_transposed_convolution_is_that_of_a_loop(stride, method):
     np.testing.assert_allclose(out, spread_out(x, kernel, stride), atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_both_methods_give_the_same_frames_and_gradients(dtype):
     z = jax.random.normal(jax.random.key(1), (3, 2), dtype)
 

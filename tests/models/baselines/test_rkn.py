@@ -17,12 +17,6 @@ from rpgssm.models.heads import Recognition, make_head
 from .small_worlds import falls_on_average, linear_r2, score_on_linear_medium, turning
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation(compile_quickly):
-    with compile_quickly():
-        yield
-
-
 def some_state(m=3, seed=0):
     rng = np.random.default_rng(seed)
     u, l = rng.normal(size=(2, m))
@@ -163,6 +157,7 @@ def fitted():
     return quick(max_steps=200, learning_rate=1e-2).fit(x), x, z
 
 
+@pytest.mark.slow
 def test_it_learns_and_bridges_gaps(fitted):
     model, x, z = fitted
     assert falls_on_average(model.history_["loss"])
@@ -178,6 +173,7 @@ def test_it_learns_and_bridges_gaps(fitted):
     assert gap > before
 
 
+@pytest.mark.slow
 def test_saving_and_errors(fitted, tmp_path):
     model, x, _ = fitted
     loaded = RKN.load(model.save(tmp_path / "model"))
