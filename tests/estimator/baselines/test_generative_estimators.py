@@ -127,6 +127,7 @@ def test_wrong_settings_are_named(x, setting, value):
         SVAE(**SMALL).set_params(**{setting: value}).fit(x)
 
 
+@pytest.mark.slow
 def test_ragged_and_missing_frames(x):
     """Of EM, which is quick to fit; the others share the code for forms of data."""
     rows = [row[: T - n % 3] for n, row in enumerate(x)]

@@ -123,6 +123,7 @@ def test_the_bound_is_that_of_the_sampled_codes(model, x):
         assert float(bound.reconstruction[n]) == pytest.approx(0.3 * total, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_forecast_goes_on_without_frames(model, x):
     a, out = eqx.filter_jit(lambda m: (m.codes(batch_of(x)).mean, m.forecast(batch_of(x), STEPS)))(model)
     for n in range(N):

@@ -141,6 +141,7 @@ def test_components_are_padded_where_there_are_not_enough():
     assert not components[3:].any()
 
 
+@pytest.mark.slow
 def test_more_latents_than_numbers():
     data = long_world(5, 12)
     model = start_model(8, data, 50, 0, dtype=jnp.float64)

@@ -119,6 +119,7 @@ def padded(data, fill):
     return Sequences({"a": Modality(values, np.concatenate([a.mask, np.zeros((3, 2), bool)], 1))}, None, np.full(3, 6))
 
 
+@pytest.mark.slow
 def test_neither_missing_values_nor_padding_matter():
     model, data = make_model(bandwidth=1), make_data()
     value = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, d: objective(m, d)[0]))
