@@ -131,11 +131,12 @@ def steps_of(estimator: Any, data: Sequences, steps: int) -> Callable[[], Any]:
     """A function that does so many optimiser steps from the same start, compiled and run once."""
     model = estimator._build(DataInfo.of(data), data, 0)
     size = int(estimator.batch_size)
+    rate, prior_rate = estimator._rates()
     config = TrainingConfig(
         max_steps=10**6,
         batch_size=size,
-        learning_rate=float(estimator.learning_rate),
-        prior_learning_rate=estimator.prior_learning_rate,
+        learning_rate=rate,
+        prior_learning_rate=prior_rate,
         schedule=estimator.schedule,
         clip_norm=estimator.clip_norm,
         steps_per_dispatch=steps,
