@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-import rpgssm.estimator.base as base
 from rpgssm.data import as_sequences
-from rpgssm.estimator import RPGSSM
+from rpgssm.estimator import RPGSSM, base, gradient
 from rpgssm.training import TrainingDiverged
 
 from .conftest import quick
@@ -95,7 +94,7 @@ def test_resumed_runs_end_where_whole_ones_do(world, tmp_path):
 @pytest.mark.parametrize("n_init", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_interrupt_leaves_a_usable_model(world, monkeypatch, tmp_path, n_init):
     name = "train" if n_init == 1 else "train_many"
-    original = getattr(base, name)
+    original = getattr(gradient, name)
 
     def interrupted(*arguments, **options):
         def stop(report):
@@ -103,7 +102,7 @@ def test_an_interrupt_leaves_a_usable_model(world, monkeypatch, tmp_path, n_init
 
         return original(*arguments, **options, callbacks=[stop])
 
-    monkeypatch.setattr(base, name, interrupted)
+    monkeypatch.setattr(gradient, name, interrupted)
     model = quick(n_init=n_init, max_steps=10).fit(world.x)
     assert model.stopped_ == "interrupted"
     assert 0 < model.n_steps_ < 10

@@ -32,5 +32,5 @@ def data(request, made_files) -> Path:
     if request.param == "made":
         return made_files
     if not REAL_DATA:
-        pytest.skip("RPGSSM_DATA is not set")
+        pytest.skip("the publishers' own files are needed: set RPGSSM_DATA to a folder that has them")
     return Path(REAL_DATA)

@@ -1,21 +1,19 @@
 """What all estimators of this library share: data come in, a model is trained on them, and it knows what it was fed.
 
-An estimator adds how a model is built from the settings (`_build`), what it is trained on (`_objective`), and what can
-be asked of it.
+An estimator adds how a model is built from the settings (`_build`) and trained (`_train`; by gradients: `gradient.py`),
+and what can be asked of it.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from rpgssm.data import Sequences, as_sequences
-from rpgssm.models.rpgssm import label
-from rpgssm.training import TrainingConfig, train, train_many
 
 from .building import frame_ndim
 from .controls import check_controls
@@ -59,17 +57,10 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
     encoder: Any
     max_steps: int
     batch_size: int
-    learning_rate: float | None
-    prior_learning_rate: float | None
-    schedule: Any
-    clip_norm: float | None
     window: Any
     validation_fraction: float | None
-    validate_every: int
-    patience: int | None
     n_init: int
     checkpoint_dir: Any
-    checkpoint_every: int
     random_state: int
     verbose: bool
 
@@ -77,17 +68,30 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
     decoders_: dict[str, Any]
     history_: dict[str, np.ndarray]
     notes_: list[str]
+    n_steps_: int
+    best_step_: int
+    stopped_: str
     _data_info: DataInfo
-    _project: ClassVar[Callable[[Any], Any] | None] = None
-    _label: ClassVar[Callable[[str], str]] = staticmethod(label)
 
     @abstractmethod
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> Any:
         """A model to start from. Without data (when loading) numbers do not matter, only shapes."""
 
     @abstractmethod
-    def _objective(self) -> Any:
-        """What is minimised: (model, batch, key) -> (loss, info)."""
+    def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
+        """Train the models, and set `model_` (the best), `history_`, `n_steps_`, `best_step_` and `stopped_`."""
+
+    @abstractmethod
+    def _headline(self) -> str:
+        """The model in a line."""
+
+    @abstractmethod
+    def _parts(self, name: str) -> str:
+        """The networks of one modality."""
+
+    @abstractmethod
+    def _dynamics(self) -> list[str]:
+        """What was found of the dynamics, in lines."""
 
     def fit(
         self: T,
@@ -155,41 +159,26 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         self.n_steps_, self.best_step_ = self.n_steps_ + steps, self.best_step_ + steps
         return self
 
-    def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
-        rate, prior_rate = self._rates()
-        config = TrainingConfig(
-            max_steps=int(self.max_steps),
-            batch_size=int(self.batch_size),
-            learning_rate=rate,
-            prior_learning_rate=prior_rate,
-            schedule=self.schedule,
-            clip_norm=self.clip_norm,
-            window=window,
-            validate_every=int(self.validate_every),
-            patience=self.patience,
-            checkpoint_every=int(self.checkpoint_every),
-            seed=int(self.random_state),
-        )
-        project = type(self)._project
-        options: dict[str, Any] = {"validation": held_out, "project": project, "label": type(self)._label, **more}
-        options["progress"] = bool(self.verbose)
-        if len(models) == 1:
-            trained = train(models[0], self._objective(), data, config, **options)
-        else:
-            results = train_many(models, self._objective(), data, config, **options)
-            scores = np.array([_final_loss(r) for r in results])
-            if all(r.error is not None for r in results):
-                raise next(r.error for r in results if r.error is not None)
-            trained = results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
-            self.init_losses_ = scores
-        self.model_ = trained.model
-        self.history_ = {name: np.array(column) for name, column in trained.history.columns.items()}
-        self.n_steps_, self.best_step_, self.stopped_ = trained.step, trained.best_step, trained.stopped
-
-    def _rates(self) -> tuple[float, float | None]:
-        """The learning rate, and that of the prior (None: the same)."""
-        assert self.learning_rate is not None
-        return float(self.learning_rate), self.prior_learning_rate
+    def summary(self) -> str:
+        """The model, its data and its training in a few lines."""
+        self._check_fitted()
+        info, leaves = self._data_info, [x for x in jax.tree.leaves(self.model_) if hasattr(x, "size")]
+        lines = [
+            self._headline(),
+            *(
+                f"  {name}: frames {'×'.join(map(str, shape))}, {self._parts(name)}"
+                for name, shape in sorted(info.frame_shapes.items())
+            ),
+            f"  {sum(x.size for x in leaves):,} parameters",
+            f"fitted to {info.description}",
+            f"  {self.n_steps_} steps ({self.stopped_}); kept the model of step {self.best_step_}",
+        ]
+        if len(loss := self.history_["loss"]):
+            lines.append(f"  loss {loss[0]:.3f} at first, {loss[-1]:.3f} at last")
+        held_out = self.history_.get("validation_loss", np.zeros(0))
+        if np.isfinite(held_out).any():
+            lines.append(f"  held-out loss {np.nanmin(held_out):.3f} at best")
+        return "\n".join([*lines, *self._dynamics()])
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
@@ -227,16 +216,6 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
             notes.append("no validation: too few sequences to hold some out")
             return data, None
         return data.split(self.validation_fraction, int(self.random_state))
-
-
-def _final_loss(trained: Any) -> float:
-    """What models are compared by: the best validation loss, or the last training loss where there is none."""
-    validated = "validation_loss" in trained.history.columns
-    column = np.asarray(trained.history.columns["validation_loss" if validated else "loss"])
-    column = column[np.isfinite(column)]
-    if trained.error is not None or not len(column):
-        return float("nan")
-    return float(column.min() if validated else column[-1])
 
 
 def _joined(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

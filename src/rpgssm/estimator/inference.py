@@ -45,13 +45,9 @@ def posterior_samples(model: Any, batch: Sequences, key, samples: int):
 
 
 @eqx.filter_jit
-def per_sequence(objective: Callable[..., Any], model: Any, batch: Sequences, key: Any):
-    """The free energy of each sequence, and how many observations it has."""
-    _, info = objective(model, batch, key)
-    shape = (len(batch), batch.time)
-    masks = (m.mask for m in batch.modalities.values())
-    observed = sum(jnp.sum(jnp.ones(shape, bool) if m is None else m, 1) for m in masks)
-    return info["per_sequence"]["free_energy"], observed
+def per_sequence(objective: Callable[..., Any], model: Any, batch: Sequences, key: Any) -> dict[str, Any]:
+    """The terms of the objective that belong to one sequence each."""
+    return objective(model, batch, key)[1]["per_sequence"]
 
 
 @eqx.filter_jit
@@ -112,3 +108,18 @@ def in_batches(
 
 def _repeat(x: np.ndarray, size: int) -> np.ndarray:
     return np.broadcast_to(x, (size, *x.shape[1:])) if x.shape[0] == 1 and size > 1 else x
+
+
+def mean_of_compared(function: Callable[..., Any], data: Sequences, batch_size: int) -> float:
+    """Σ value / Σ count over all sequences, where both depend on the others of the batch.
+
+    function(batch, index) gives (values, counts) of its sequences. All batches have the same size: the last one reaches
+    back, and of what it shares with the one before only the first is counted.
+    """
+    size = min(batch_size, len(data))
+    total = count = 0.0
+    for start in range(0, len(data), size):
+        first = min(start, len(data) - size)
+        values, counts = jax.device_get(function(data.take(np.arange(first, first + size)), start))
+        total, count = total + values[start - first :].sum(), count + counts[start - first :].sum()
+    return float(total / max(count, 1))

@@ -166,26 +166,6 @@ class LatentEstimator(SequenceEstimator):
         drawn = inference.in_batches(draw, data, size=size, key=self._key(random_state))
         return in_form(form_of(X, data), np.ascontiguousarray(np.swapaxes(drawn, 0, 1)), data.lengths, axis=1)
 
-    def score(self, X: Any, y: Any = None, *, mask: Any = None, controls: Any = None) -> float:
-        """The free energy per observed frame: higher is better. Comparable for the same data and `batch_size` only.
-
-        The model compares each frame with those of the other sequences, so several sequences are needed; a single one
-        is cut into windows, as in training.
-        """
-        data, _ = self._sequences(X, mask, controls)
-        if len(data) == 1:
-            data = self._in_windows(data)
-        size = min(self.batch_size, len(data))
-        total, observed = 0.0, 0
-        for start in range(0, len(data), size):
-            first = min(start, len(data) - size)  # the last batch reaches back, so that all have the same size
-            batch = data.take(np.arange(first, first + size))
-            energy, count = jax.device_get(
-                inference.per_sequence(self._objective(), self.model_, batch, self._key(start))
-            )
-            total, observed = total + energy[start - first :].sum(), observed + count[start - first :].sum()
-        return float(total / max(observed, 1))
-
     def _in_windows(self, data: Sequences) -> Sequences:
         window = self._window(data)
         count = 0 if window is None else data.time // window

@@ -8,15 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from rpgssm.data import Sequences
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 
+from . import inference
 from .base import DataInfo
 from .building import all_linear, build_recognition, keys_for, marginal_kind, prior_kind
+from .gradient import GradientEstimator
 from .latents import LatentEstimator
 from .saving import SavedEstimator
 from .timescales import timescales
@@ -24,7 +25,7 @@ from .timescales import timescales
 LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-2)  # of the networks, and of the prior
 
 
-class RPGSSM(LatentEstimator, SavedEstimator):
+class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     """Recognition-parametrised Gaussian state space model.
 
     Learns, by maximum likelihood and without reconstructing the observations, a linear Gaussian chain of latents and a
@@ -178,27 +179,38 @@ class RPGSSM(LatentEstimator, SavedEstimator):
             raise AttributeError("this prior has no single transition matrix: A depends on the controls")
         return np.array(prior.A)
 
-    def summary(self) -> str:
-        """The model, its data and its training in a few lines."""
-        self._check_fitted()
-        info, leaves = self._data_info, [x for x in jax.tree.leaves(self.model_) if hasattr(x, "size")]
-        kind = prior_kind(self.prior, info.controlled)
+    def score(self, X: Any, y: Any = None, *, mask: Any = None, controls: Any = None) -> float:
+        """The free energy per observed frame: higher is better. Comparable for the same data and `batch_size` only.
+
+        The model compares each frame with those of the other sequences, so several sequences are needed; a single one
+        is cut into windows, as in training.
+        """
+        data, _ = self._sequences(X, mask, controls)
+        data = self._in_windows(data) if len(data) == 1 else data
+        objective = self._objective()
+
+        def free_energies(batch, index):
+            terms = inference.per_sequence(objective, self.model_, batch, self._key(index))
+            return terms["free_energy"], observed_frames(batch)
+
+        return inference.mean_of_compared(free_energies, data, int(self.batch_size))
+
+    def _headline(self) -> str:
+        kind = prior_kind(self.prior, self._data_info.controlled)
         form = f"{'data-dependent' if self.data_dependent else 'constant'} {self.precision}"
-        lines = [
-            f"RP-GSSM with {self.latent_dim} latent dimensions, {kind} prior, {form} precision",
-            *(
-                f"  {name}: frames {'×'.join(map(str, shape))}, {type(self.model_.recognition[name].encoder).__name__}"
-                for name, shape in sorted(info.frame_shapes.items())
-            ),
-            f"  {sum(x.size for x in leaves):,} parameters",
-            f"fitted to {info.description}",
-            f"  {self.n_steps_} steps ({self.stopped_}); kept the model of step {self.best_step_}",
-        ]
-        if len(loss := self.history_["loss"]):
-            lines.append(f"  loss {loss[0]:.3f} at first, {loss[-1]:.3f} at last")
-        held_out = self.history_.get("validation_loss", np.zeros(0))
-        if np.isfinite(held_out).any():
-            lines.append(f"  held-out loss {np.nanmin(held_out):.3f} at best")
-        if kind in ("stationary", "free", "controlled"):
-            lines += ["dynamics (eigenvalues of A)", *timescales(self.transition_)]
-        return "\n".join(lines)
+        return f"RP-GSSM with {self.latent_dim} latent dimensions, {kind} prior, {form} precision"
+
+    def _parts(self, name: str) -> str:
+        return type(self.model_.recognition[name].encoder).__name__
+
+    def _dynamics(self) -> list[str]:
+        if not hasattr(self.model_.prior, "A"):
+            return []
+        return ["dynamics (eigenvalues of A)", *timescales(self.transition_)]
+
+
+def observed_frames(batch: Sequences) -> np.ndarray:
+    """How many observations each sequence has, over all modalities."""
+    everything = np.ones((len(batch), batch.time), bool)
+    masks = (everything if m.mask is None else np.asarray(m.mask) for m in batch.modalities.values())
+    return sum((mask.sum(1) for mask in masks), start=np.zeros(len(batch), int))

@@ -1,7 +1,6 @@
 """Estimators to and from a folder: what is written, and how a model is put together again (files: `persistence.py`)."""
 
 import json
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -91,10 +90,6 @@ class SavedEstimator(DecodingEstimator):
         self.decoders_ = {name.removeprefix("decoder-"): d for name, d in loaded.items()}
         self.n_features_in_ = int(np.prod(shapes[min(shapes)]))
         return self
-
-    @abstractmethod
-    def summary(self) -> str:
-        """The model, its data and its training in a few lines."""
 
     def _card(self, own: list[str]) -> str:
         shapes = "\n".join(

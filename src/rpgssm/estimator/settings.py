@@ -17,18 +17,23 @@ POSTERIORS = ("mean-field", "linear", "nonlinear", "convolutional")
 MASK_MODES = ("window", "random")
 
 
+WHOLE_NUMBERS = {
+    0: ("random_state", "mask_size", "warmup_steps", "bandwidth"),
+    1: (
+        *("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every", "mixture_times"),
+        *("embedding_dim", "horizons", "modes", "mixed"),
+    ),
+}
+
+
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise ValueError for settings that cannot be used. Those that an estimator does not have are passed over."""
-    whole = dict.fromkeys(
-        ("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every", "mixture_times"), 1
-    )
-    for name, least in (whole | {"random_state": 0}).items():
-        _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
-    for name in ("mask_size", "warmup_steps"):
-        _check(settings, name, lambda x: is_whole(x, 0), "a whole number of at least 0")
-    for name in ("hidden_dim", "code_dim", "components"):
+    for least, names in WHOLE_NUMBERS.items():
+        for name in names:
+            _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
+    for name in ("hidden_dim", "code_dim", "components", "negatives"):
         _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
-    for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight"):
+    for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight", "temperature"):
         _check(settings, name, _is_positive, "a positive number")
     for name in ("learning_rate", "prior_learning_rate", "clip_norm"):
         _check(settings, name, lambda x: x is None or _is_positive(x), "a positive number, or None")

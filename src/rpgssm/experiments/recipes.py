@@ -22,6 +22,16 @@ FAMILIES: dict[str, str] = {
 
 TRUE_DIMENSIONS = {"linear-small": 3, "linear-medium": 5, "linear-large": 10}
 
+NONLINEAR: dict[str, Any] = {
+    "latent_dim": 16,
+    "encoder": "cnn",
+    "precision": "cholesky",
+    "initial_precision": 0.1,
+    "learning_rate": 3e-3,
+    "prior_learning_rate": 1e-2,
+    "schedule": "cosine",
+}
+
 RECIPES: dict[str, dict[str, Any]] = {
     "linear": {
         "encoder": "linear",
@@ -30,46 +40,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         "learning_rate": 3e-2,
         "max_steps": 2000,
     },
-    "vector": {
-        "latent_dim": 16,
-        "encoder": "mlp",
-        "precision": "cholesky",
-        "initial_precision": 0.1,
-        "learning_rate": 3e-3,
-        "prior_learning_rate": 1e-2,
-        "schedule": "cosine",
-        "max_steps": 3000,
-    },
-    "pendulum": {
-        "latent_dim": 16,
-        "encoder": "cnn",
-        "precision": "cholesky",
-        "initial_precision": 0.1,
-        "learning_rate": 3e-3,
-        "prior_learning_rate": 1e-2,
-        "schedule": "cosine",
-        "max_steps": 4000,
-    },
-    "double-pendulum": {
-        "latent_dim": 16,
-        "encoder": "cnn",
-        "precision": "cholesky",
-        "initial_precision": 0.1,
-        "learning_rate": 3e-3,
-        "prior_learning_rate": 1e-2,
-        "schedule": "cosine",
-        "max_steps": 3000,
-    },
-    "tracking": {
-        "latent_dim": 16,
-        "encoder": "cnn",
-        "precision": "cholesky",
-        "initial_precision": 0.1,
-        "learning_rate": 3e-3,
-        "prior_learning_rate": 1e-2,
-        "schedule": "cosine",
-        "max_steps": 2000,
-    },
+    "vector": NONLINEAR | {"encoder": "mlp", "max_steps": 3000},
+    "pendulum": NONLINEAR | {"max_steps": 4000},
+    "double-pendulum": NONLINEAR | {"max_steps": 3000},
+    "tracking": NONLINEAR | {"max_steps": 2000},
 }
 
 # One recipe per family; what a single task of it needs otherwise (say, the time it is given) is said here.

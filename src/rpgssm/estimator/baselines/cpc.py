@@ -10,7 +10,7 @@ from rpgssm.data import Sequences
 from rpgssm.estimator.base import DataInfo
 from rpgssm.models.baselines.cpc import CPCModel, objective
 
-from .representation import RepresentationEstimator, check_whole, keys_of
+from .representation import RepresentationEstimator, keys_of
 
 
 @dataclass(eq=False, repr=False)
@@ -43,10 +43,8 @@ class CPC(RepresentationEstimator):
         return eqx.Partial(objective, mask_size=int(self.mask_size), mask_mode=self.mask_mode)
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> CPCModel:
-        check_whole(self, "embedding_dim", 1)
-        check_whole(self, "horizons", 1)
         key, keys = keys_of(seed, info)
-        encoders = self._build_encoders(info, data, keys)
+        encoders = self._encoders(info, data, keys)
         return CPCModel(encoders, int(self.latent_dim), int(self.embedding_dim), int(self.horizons), key=key)
 
     @property

@@ -15,7 +15,7 @@ from rpgssm.estimator.settings import is_whole
 from rpgssm.estimator.timescales import timescales
 from rpgssm.models.baselines.dcl import DCLModel, objective
 
-from .representation import RepresentationEstimator, check_positive, check_whole, keys_of
+from .representation import RepresentationEstimator, keys_of
 
 
 @dataclass(eq=False, repr=False)
@@ -48,11 +48,8 @@ class DCL(RepresentationEstimator):
         return eqx.Partial(objective, temperature=self.temperature, negatives=self.negatives)
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> DCLModel:
-        check_whole(self, "modes", 1)
-        check_whole(self, "negatives", 1, none=True)
-        check_positive(self, "temperature")
         key, keys = keys_of(seed, info)
-        return DCLModel(self._build_encoders(info, data, keys), int(self.latent_dim), int(self.modes), key=key)
+        return DCLModel(self._encoders(info, data, keys), int(self.latent_dim), int(self.modes), key=key)
 
     @property
     def transitions_(self) -> np.ndarray:

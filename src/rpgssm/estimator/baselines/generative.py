@@ -1,6 +1,5 @@
 """What the estimators of the generative baselines share: their settings, encoders and emissions, and their score."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from rpgssm.data import Sequences
 from rpgssm.estimator import inference
 from rpgssm.estimator.base import DataInfo
 from rpgssm.estimator.building import encoder_for, standards
+from rpgssm.estimator.gradient import GradientEstimator
 from rpgssm.estimator.latents import LatentEstimator
 from rpgssm.estimator.saving import SavedEstimator
 from rpgssm.estimator.timescales import timescales
@@ -22,7 +22,7 @@ from rpgssm.models.encoders import make_encoder
 
 
 class BaselineEstimator(LatentEstimator, SavedEstimator):
-    """A model other than the RP-GSSM: says what it is, and refuses controls."""
+    """A model other than the RP-GSSM: it refuses controls."""
 
     @property
     def transition_(self) -> np.ndarray:
@@ -30,57 +30,22 @@ class BaselineEstimator(LatentEstimator, SavedEstimator):
         self._check_fitted()
         return np.array(self.model_.prior.A)
 
-    @abstractmethod
-    def _headline(self) -> str:
-        """The model in a line."""
-
-    def _parts(self, name: str) -> str:
-        """The networks of one modality."""
-        return type(self.model_.encoders[name]).__name__
-
     def _refuse_controls(self, info: DataInfo) -> None:
         if info.controlled:
             raise ValueError(
                 f"{type(self).__name__} has no use for controls: leave controls= out, or use RPGSSM(prior='controlled')"
             )
 
-    def summary(self) -> str:
-        """The model, its data and its training in a few lines."""
-        self._check_fitted()
-        info = self._data_info
-        leaves = [x for x in jax.tree.leaves(self.model_) if hasattr(x, "size")]
-        lines = [
-            self._headline(),
-            *(
-                f"  {name}: frames {'×'.join(map(str, shape))}, {self._parts(name)}"
-                for name, shape in sorted(info.frame_shapes.items())
-            ),
-            f"  {sum(x.size for x in leaves):,} parameters",
-            f"fitted to {info.description}",
-            f"  {self.n_steps_} steps ({self.stopped_}); kept the model of step {self.best_step_}",
-        ]
-        if len(loss := self.history_["loss"]):
-            lines.append(f"  loss {loss[0]:.3f} at first, {loss[-1]:.3f} at last")
-        held_out = self.history_.get("validation_loss", np.zeros(0))
-        if np.isfinite(held_out).any():
-            lines.append(f"  held-out loss {np.nanmin(held_out):.3f} at best")
-        return "\n".join([*lines, *self._dynamics()])
-
     def _dynamics(self) -> list[str]:
         return ["dynamics (eigenvalues of A)", *timescales(self.transition_)]
 
 
 @dataclass(eq=False, repr=False)
-class GenerativeEstimator(BaselineEstimator):
-    """Settings that all variational baselines have; `SVAE` explains them."""
+class TrainedBaseline(GradientEstimator, BaselineEstimator):
+    """Settings of all baselines that are trained by gradients, and their encoders; `RPGSSM` explains them."""
 
     latent_dim: int = 8
     encoder: Any = "auto"
-    decoder: Literal["auto", "linear", "mlp", "conv", "conv-paper"] = "auto"
-    output: Literal["auto", "sigmoid", "linear"] = "auto"
-    noise: float = 0.1
-    mask_size: int = 20
-    mask_mode: Literal["window", "random"] = "window"
     max_steps: int = 3000
     batch_size: int = 32
     learning_rate: float = 1e-3
@@ -97,11 +62,6 @@ class GenerativeEstimator(BaselineEstimator):
     random_state: int = 0
     verbose: bool = True
 
-    score_weight: ClassVar[float | None] = None  # of the reconstruction, where a model trains with another
-
-    def _objective(self) -> Any:
-        return partial(objective, mask_size=int(self.mask_size), mask_mode=self.mask_mode)
-
     def _encoders(self, info: DataInfo, data: Sequences | None, keys: Any) -> dict[str, Any]:
         """The networks up to the features, the same as those of the RP-GSSM, for each modality."""
         self._refuse_controls(info)
@@ -111,6 +71,25 @@ class GenerativeEstimator(BaselineEstimator):
             spec = encoder_for(self.encoder, name, shape)
             encoders[name] = make_encoder(spec, shape, key=key, shift=shift, scale=scale)
         return encoders
+
+    def _parts(self, name: str) -> str:
+        return type(self.model_.encoders[name]).__name__
+
+
+@dataclass(eq=False, repr=False)
+class GenerativeEstimator(TrainedBaseline):
+    """Settings that all variational baselines have; `SVAE` explains them."""
+
+    decoder: Literal["auto", "linear", "mlp", "conv", "conv-paper"] = "auto"
+    output: Literal["auto", "sigmoid", "linear"] = "auto"
+    noise: float = 0.1
+    mask_size: int = 20
+    mask_mode: Literal["window", "random"] = "window"
+
+    score_weight: ClassVar[float | None] = None  # of the reconstruction, where a model trains with another
+
+    def _objective(self) -> Any:
+        return partial(objective, mask_size=int(self.mask_size), mask_mode=self.mask_mode)
 
     def _emissions(self, info: DataInfo, data: Sequences | None, keys: Any, latent_dim: int) -> dict[str, Emission]:
         emissions = {}

@@ -61,9 +61,6 @@ class LinearGaussianSSM(BaselineEstimator):
     n_init = 1
     checkpoint_dir = None
 
-    def _objective(self) -> Any:
-        raise NotImplementedError("EM has no objective to be differentiated")
-
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> LinearGaussianModel:
         self._refuse_controls(info)
         most = int(self.components)

@@ -4,47 +4,20 @@ Their latents come out of a network without covariances, and never look ahead: f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NoReturn
-
-import equinox as eqx
-import jax
-import numpy as np
+from typing import Any, NoReturn
 
 from rpgssm.data import Sequences
 from rpgssm.estimator import inference
 from rpgssm.estimator.base import DataInfo
-from rpgssm.estimator.building import encoder_for, keys_for, standards
+from rpgssm.estimator.building import keys_for
 from rpgssm.estimator.results import Latents, form_of, in_form
-from rpgssm.estimator.settings import is_whole
-from rpgssm.models.encoders import make_encoder
 
-from .generative import BaselineEstimator
+from .generative import TrainedBaseline
 
 
-@dataclass(eq=False, repr=False)
-class RepresentationEstimator(BaselineEstimator):
-    """Settings that the contrastive models have in common; `RPGSSM` explains them."""
-
-    latent_dim: int = 8
-    encoder: Any = "auto"
-    max_steps: int = 3000
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    prior_learning_rate: float | None = None
-    schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine"
-    clip_norm: float | None = 10.0
-    window: int | Literal["auto"] | None = "auto"
-    validation_fraction: float | None = 0.1
-    validate_every: int = 100
-    patience: int | None = None
-    n_init: int = 1
-    checkpoint_dir: str | Path | None = None
-    checkpoint_every: int = 500
-    random_state: int = 0
-    verbose: bool = True
+class RepresentationEstimator(TrainedBaseline):
+    """What the contrastive models have in common."""
 
     def _latents(self, function: Callable[..., Any], X: Any, mask: Any, controls: Any) -> Latents:
         data, _ = self._sequences(X, mask, controls)
@@ -60,7 +33,7 @@ class RepresentationEstimator(BaselineEstimator):
         data, _ = self._sequences(X, mask, controls)
         if len(data) == 1:
             data = self._in_windows(data)
-        return mean_score(self.model_, self._objective(), data, int(self.batch_size))
+        return mean_score(self, data)
 
     def sample(self, *_: Any, **__: Any) -> NoReturn:
         """Not defined: raises ValueError."""
@@ -74,17 +47,6 @@ class RepresentationEstimator(BaselineEstimator):
         """Not offered: raises ValueError."""
         raise no_online(self)
 
-    def _build_encoders(self, info: DataInfo, data: Sequences | None, keys: Any) -> dict[str, Any]:
-        """An encoder for each modality, the same as those of the RP-GSSM."""
-        self._refuse_controls(info)
-        encoders = {}
-        for key, (name, shape) in zip(keys, sorted(info.frame_shapes.items()), strict=True):
-            shift, scale = standards(shape, None if data is None else data.modalities[name])
-            encoders[name] = make_encoder(
-                encoder_for(self.encoder, name, shape), shape, key=key, shift=shift, scale=scale
-            )
-        return encoders
-
     def _parts(self, name: str) -> str:
         return type(self.model_.embedding.encoders[name]).__name__
 
@@ -92,21 +54,16 @@ class RepresentationEstimator(BaselineEstimator):
         return []
 
 
-def mean_score(model: Any, objective: Any, data: Sequences, batch_size: int) -> float:
-    """Minus the loss over all data, from batches of one size, with a key of None: nothing random, nothing hidden."""
-    size = min(batch_size, len(data))
-    total, count = 0.0, 0.0
-    for start in range(0, len(data), size):
-        first = min(start, len(data) - size)  # the last batch reaches back, so that all have the same size
-        terms = jax.device_get(_terms(model, objective, data.take(np.arange(first, first + size))))
-        total = total + float(terms["log_score"][start - first :].sum())
-        count = count + float(terms["count"][start - first :].sum())
-    return total / max(count, 1.0)
+def mean_score(estimator: Any, data: Sequences) -> float:
+    """Minus the loss over all data, with a key of None: nothing random, nothing hidden."""
+    objective = estimator._objective()
 
+    def scores(batch, index):
+        del index
+        terms = inference.per_sequence(objective, estimator.model_, batch, None)
+        return terms["log_score"], terms["count"]
 
-@eqx.filter_jit
-def _terms(model: Any, objective: Any, batch: Sequences) -> Any:
-    return objective(model, batch, None)[1]["per_sequence"]
+    return inference.mean_of_compared(scores, data, int(estimator.batch_size))
 
 
 def no_online(estimator: Any) -> ValueError:
@@ -117,19 +74,3 @@ def keys_of(seed: int, info: DataInfo, sets: int = 1) -> tuple[Any, Any]:
     """A key for the model, and `sets` for each modality."""
     first, *rest = keys_for(seed, 1 + sets * len(info.frame_shapes))
     return first, rest
-
-
-def check_whole(estimator: Any, name: str, least: int, *, none: bool = False) -> None:
-    """Raise ValueError unless a setting is a whole number of at least so much (or None, where that is allowed)."""
-    value = getattr(estimator, name)
-    if not (is_whole(value, least) or (none and value is None)):
-        also = ", or None" if none else ""
-        raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}{also}")
-
-
-def check_positive(estimator: Any, name: str) -> None:
-    """Raise ValueError unless a setting is a positive, finite number."""
-    value = getattr(estimator, name)
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value <= 0:
-        raise ValueError(f"{name} is {value!r}: it must be a positive number")

@@ -12,7 +12,7 @@ from rpgssm.estimator.building import build_recognition
 from rpgssm.models.baselines.rkn import RKNModel, objective
 
 from .generative import GenerativeEstimator
-from .representation import check_whole, keys_of, mean_score, no_online
+from .representation import keys_of, mean_score, no_online
 
 
 @dataclass(eq=False, repr=False)
@@ -47,8 +47,6 @@ class RKN(GenerativeEstimator):
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> RKNModel:
         self._refuse_controls(info)
-        check_whole(self, "mixed", 1)
-        check_whole(self, "bandwidth", 0)
         k, count = int(self.latent_dim), len(info.frame_shapes)
         if k % 2:
             raise ValueError(f"latent_dim is {k}: the state of an RKN has two halves, so it must be even")
@@ -74,7 +72,7 @@ class RKN(GenerativeEstimator):
     def score(self, X: Any, y: Any = None, *, mask: Any = None, controls: Any = None) -> float:
         """The log-likelihood of a frame given its filtered mean, with nothing hidden: higher is better."""
         data, _ = self._sequences(X, mask, controls)
-        return mean_score(self.model_, self._objective(), data, int(self.batch_size))
+        return mean_score(self, data)
 
     def sample(self, *_: Any, **__: Any) -> NoReturn:
         """Not offered: raises ValueError."""

@@ -1,0 +1,79 @@
+"""Estimators trained by gradients: the one training loop, given the settings of an estimator."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rpgssm.data import Sequences
+from rpgssm.models.rpgssm import label
+from rpgssm.training import TrainingConfig, train, train_many
+
+from .base import SequenceEstimator
+
+
+class GradientEstimator(SequenceEstimator):
+    """Adds what is minimised (`_objective`), and what is done after every step (`_project`), if anything."""
+
+    learning_rate: float | None
+    prior_learning_rate: float | None
+    schedule: Any
+    clip_norm: float | None
+    validate_every: int
+    patience: int | None
+    checkpoint_every: int
+
+    _project: ClassVar[Callable[[Any], Any] | None] = None
+    _label: ClassVar[Callable[[str], str]] = staticmethod(label)
+
+    @abstractmethod
+    def _objective(self) -> Any:
+        """What is minimised: (model, batch, key) -> (loss, info)."""
+
+    def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
+        rate, prior_rate = self._rates()
+        config = TrainingConfig(
+            max_steps=int(self.max_steps),
+            batch_size=int(self.batch_size),
+            learning_rate=rate,
+            prior_learning_rate=prior_rate,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            window=window,
+            validate_every=int(self.validate_every),
+            patience=self.patience,
+            checkpoint_every=int(self.checkpoint_every),
+            seed=int(self.random_state),
+        )
+        project = type(self)._project
+        options: dict[str, Any] = {"validation": held_out, "project": project, "label": type(self)._label, **more}
+        options["progress"] = bool(self.verbose)
+        if len(models) == 1:
+            trained = train(models[0], self._objective(), data, config, **options)
+        else:
+            results = train_many(models, self._objective(), data, config, **options)
+            scores = np.array([_final_loss(r) for r in results])
+            if all(r.error is not None for r in results):
+                raise next(r.error for r in results if r.error is not None)
+            trained = results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
+            self.init_losses_ = scores
+        self.model_ = trained.model
+        self.history_ = {name: np.array(column) for name, column in trained.history.columns.items()}
+        self.n_steps_, self.best_step_, self.stopped_ = trained.step, trained.best_step, trained.stopped
+
+    def _rates(self) -> tuple[float, float | None]:
+        """The learning rate, and that of the prior (None: the same)."""
+        if self.learning_rate is None:
+            raise ValueError("learning_rate is None: it must be a positive number")
+        return float(self.learning_rate), self.prior_learning_rate
+
+
+def _final_loss(trained: Any) -> float:
+    """What models are compared by: the best validation loss, or the last training loss where there is none."""
+    validated = "validation_loss" in trained.history.columns
+    column = np.asarray(trained.history.columns["validation_loss" if validated else "loss"])
+    column = column[np.isfinite(column)]
+    if trained.error is not None or not len(column):
+        return float("nan")
+    return float(column.min() if validated else column[-1])
