@@ -1,5 +1,6 @@
 """Fitting: repeatable, continued, interrupted, started several times."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from sklearn.base import clone
 
 from rpgssm.data import as_sequences
-from rpgssm.estimator import RPGSSM, base, gradient
-from rpgssm.training import TrainingDiverged
+from rpgssm.estimator import RPGSSM, base
+from rpgssm.training import TrainingDiverged, loop
 
 from .conftest import quick
 
@@ -92,24 +93,44 @@ def test_resumed_runs_end_where_whole_ones_do(world, tmp_path):
 
 
 @pytest.mark.parametrize("n_init", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_interrupt_leaves_a_usable_model(world, monkeypatch, tmp_path, n_init):
-    name = "train" if n_init == 1 else "train_many"
-    original = getattr(gradient, name)
+def test_an_interrupt_leaves_a_usable_model(world, tmp_path, n_init):
+    def stop(estimator, report):
+        raise KeyboardInterrupt
 
-    def interrupted(*arguments, **options):
-        def stop(report):
-            raise KeyboardInterrupt
-
-        return original(*arguments, **options, callbacks=[stop])
-
-    monkeypatch.setattr(gradient, name, interrupted)
-    model = quick(n_init=n_init, max_steps=10).fit(world.x)
+    model = quick(n_init=n_init, max_steps=10).fit(world.x, callbacks=[stop])
     assert model.stopped_ == "interrupted"
     assert 0 < model.n_steps_ < 10
     assert np.isfinite(model.transform(world.x)).all()
     assert "interrupted" in model.summary()
     loaded = RPGSSM.load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.transform(world.x), model.transform(world.x))
+
+
+def test_callbacks_see_the_model_as_it_is(world, monkeypatch):
+    real, aside, seen = time.perf_counter, [0.0], []
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: real() + aside[0])
+
+    def look(estimator, report):
+        seen.append((report.step, estimator.transform(world.x), estimator.forecast(world.x, 2).mean))
+        aside[0] += 1000.0
+
+    model = quick().fit(world.x, callbacks=[look])
+    assert seen[-1][0] == model.n_steps_ == 20
+    np.testing.assert_array_equal(seen[-1][1], model.transform(world.x))
+    assert np.abs(seen[0][1] - seen[-1][1]).max() > 1e-3
+    assert model.history_["seconds"][-1] < 1000  # what callbacks take is not counted
+
+
+def test_a_failing_callback_leaves_the_fitted_model_as_it_was(world):
+    model = quick(max_steps=4).fit(world.x)
+    before = model.transform(world.x)
+
+    def fail(estimator, report):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        model.fit(world.x, callbacks=[fail])
+    np.testing.assert_array_equal(model.transform(world.x), before)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 
 from rpgssm.experiments.plans import plan
 from rpgssm.tasks import load_task
+from rpgssm.training import History, Report
 
 SIZES = {"n_train": 8, "n_validation": 4, "n_test": 6, "cache": False}
 
@@ -17,6 +18,11 @@ def small_task(name, **options):
     return load_task(name, **{**options, **SIZES})
 
 
+def report(step, seconds=0.0):
+    """What a callback is told."""
+    return Report(int(step), [{"step": float(step), "seconds": float(seconds)}], History(["step"]), None)
+
+
 class Fake:
     """An "estimator" whose latents are the first numbers of a frame, times a matrix that depends on the seed."""
 
@@ -24,13 +30,15 @@ class Fake:
     error: Exception | None = None
     stopped = "max_steps"
 
+    max_steps = 1000
+
     def __init__(self, **settings):
         self.settings = settings
 
     def get_params(self, deep=True):
         return dict(self.settings)
 
-    def fit(self, X, validation=None, resume=False, overwrite=False):
+    def fit(self, X, validation=None, resume=False, overwrite=False, callbacks=()):
         type(self).fits.append({"shape": X.shape, "validation": validation, "resume": resume, **self.settings})
         if self.error is not None and not overwrite:
             raise self.error
@@ -46,6 +54,9 @@ class Fake:
         self.n_steps_, self.best_step_, self.stopped_ = 1000, 900, self.stopped
         rng = np.random.default_rng(self.settings["random_state"])
         self.mixing = rng.standard_normal((X.shape[-1], self.settings["latent_dim"]))
+        for step in steps:
+            for callback in callbacks:
+                callback(self, report(step, step / 50))
         return self
 
     def transform(self, X):

@@ -4,7 +4,9 @@ An estimator adds how a model is built from the settings (`_build`) and trained 
 and what can be asked of it.
 """
 
+import copy
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from rpgssm.data import Sequences, as_sequences
+from rpgssm.training import Report
 
 from .building import frame_ndim
 from .controls import check_controls
@@ -22,6 +25,7 @@ from .settings import check_settings
 FEWEST_HELD_OUT = 4  # sequences (or windows) without which a validation says nothing
 
 T = TypeVar("T", bound="SequenceEstimator")
+FitCallback = Callable[[Any, Report], None]
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,16 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         validation_controls: Any = None,
         resume: bool = False,
         overwrite: bool = False,
+        callbacks: Sequence[FitCallback] = (),
     ) -> T:
         """Learn the model from X: (N, T, ...), one long (T, ...), a list of ragged arrays, or a mapping of modalities.
 
         NaN, or False in `mask` (N, T), marks missing frames. `controls` are vectors (N, T, U) or integers (N, T); the
         one of frame t acts on the step from t to t + 1. `y` is ignored. `validation` is data held out by the user;
         else a fraction of X is held out. With `checkpoint_dir`, `resume=True` goes on from the last checkpoint in it,
-        and `overwrite=True` starts afresh where it holds a run.
+        and `overwrite=True` starts afresh where it holds a run. `callbacks` are called every second or so while
+        training as `callback(estimator, report)`: an estimator with the model as it is then, for `transform` and the
+        like, and the new rows of the history. The time they take is not counted as training.
         """
         check_settings(self.get_params(deep=False))
         data, notes = as_sequences(X, mask=mask, controls=controls, frame_ndim=frame_ndim(self.encoder, X))
@@ -130,7 +137,8 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
             data, held_out = self._hold_out(data, window, notes)
         seeds = [int(self.random_state) + i for i in range(self.n_init)]
         models = [self._build(info, data, seed) for seed in seeds]
-        options = {"directory": self.checkpoint_dir, "resume": resume, "overwrite": overwrite}
+        options: dict[str, Any] = {"directory": self.checkpoint_dir, "resume": resume, "overwrite": overwrite}
+        options["callbacks"] = [self._on_a_copy(callback, info, notes) for callback in callbacks]
         self._train(models, data, held_out, window, **options)
         self._data_info, self.notes_ = info, notes
         self.n_features_in_ = int(np.prod(info.frame_shapes[min(info.frame_shapes)]))
@@ -158,6 +166,17 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         self.history_ = _joined(before, self.history_)
         self.n_steps_, self.best_step_ = self.n_steps_ + steps, self.best_step_ + steps
         return self
+
+    def _on_a_copy(self, callback: FitCallback, info: DataInfo, notes: list[str]) -> Callable[[Report], None]:
+        """The estimator itself must stay as it was until training has succeeded."""
+        shown = copy.copy(self)
+        shown._data_info, shown.notes_, shown.decoders_ = info, notes, {}
+
+        def call(report: Report) -> None:
+            shown.model_, shown.n_steps_ = report.model, report.step
+            callback(shown, report)
+
+        return call
 
     def summary(self) -> str:
         """The model, its data and its training in a few lines."""

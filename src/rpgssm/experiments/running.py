@@ -15,10 +15,11 @@ from rpgssm.tasks import Task, load_task
 from rpgssm.training import TrainingDiverged
 
 from . import exhibits, scoring, store
+from .curves import Curve
 from .methods import METHODS
 from .runs import Run
 
-CHECKPOINTS, MODEL = "training", "model"
+CHECKPOINTS, MODEL, CURVE = "training", "model", "curve.json"
 Builder = Callable[[str], Any]
 """From the name of an estimator to its class: the layer of experiments does not know the estimators."""
 
@@ -51,14 +52,16 @@ def execute(
     )
     estimator = make(run, build, folder, verbose=verbose, checkpoint_every=checkpoint_every)
     content: dict[str, Any] = {"data": task.description, "parameters": _parameters(estimator)}
+    curve = Curve(task, int(estimator.max_steps), folder / CURVE)
     try:
-        fit(estimator, task, run)
+        fit(estimator, task, run, curve)
     except TrainingDiverged as error:
         content |= {"status": "diverged", "error": f"step {error.step}: {', '.join(error.terms)} not finite"}
     else:
         if estimator.stopped_ == "interrupted":
             raise Interrupted(run.identity)
         content |= {"status": "finished"} | _measured(estimator, task, run, data_dir)
+        content["training"]["validation_r2"] = curve.columns()
         estimator.save(folder / MODEL, overwrite=True)
     content |= {"version": __version__, "packages": _packages(), "machine": store.machine()}
     store.write(results, run, content)
@@ -77,22 +80,22 @@ def make(run: Run, build: Builder, folder: Path, *, verbose: bool, checkpoint_ev
     return build(method.estimator)(**settings)
 
 
-def fit(estimator: Any, task: Task, run: Run) -> None:
+def fit(estimator: Any, task: Task, run: Run, curve: Curve) -> None:
     """Train, from the last checkpoint if there is one. The validation sequences choose the best step, if one is to be
     chosen."""
     chosen = run.settings.get("validation_fraction", 0.1) is not None
-    held_out = task.validation.observations if chosen else None
+    given = {"validation": task.validation.observations if chosen else None, "callbacks": [curve]}
     if not METHODS[run.method].resumable:
-        estimator.fit(task.train.observations, validation=held_out)
+        estimator.fit(task.train.observations, **given)
         return
     try:
-        estimator.fit(task.train.observations, validation=held_out, resume=True)
+        estimator.fit(task.train.observations, **given, resume=True)
     except ValueError as error:
         if not str(error).startswith("Cannot resume"):
             raise
         # settings are part of the folder's name: only another version of the library can have written it
         print(f"{error} Starting afresh.", flush=True)
-        estimator.fit(task.train.observations, validation=held_out, overwrite=True)
+        estimator.fit(task.train.observations, **given, overwrite=True)
 
 
 def _taken_over(results: Path, run: Run) -> store.Result | None:

@@ -180,7 +180,7 @@ class _Session:
                     prepare(directory, resume, overwrite)
                 self._runs.append(Run(self._static, config, names, directory))
             self._elapsed = self._restore()
-            self._began = time.perf_counter()
+            self._began, self._aside = time.perf_counter(), 0.0
             state = _stack(self._states) if self._many else self._states[0]
             self._now = (state, self._split(state), [run.book for run in self._runs])
             self._adopt()
@@ -282,8 +282,10 @@ class _Session:
             run = self._runs[i]
             new = [run.history.row(r) for r in range(self._before[i], len(run.history))]
             model = eqx.combine(self._states[i].params, self._static) if callbacks else None
+            began = time.perf_counter()
             for callback in callbacks:
                 callback(Report(step, new, run.history, model, i if self._many else None))
+            self._aside += time.perf_counter() - began
 
     def _finish(self) -> list[Trained]:
         results = []
@@ -314,7 +316,8 @@ class _Session:
         return jax.tree.map(lambda x: x[index], tree) if self._many else tree
 
     def _seconds(self) -> float:
-        return self._elapsed + time.perf_counter() - self._began
+        """Time spent on training so far; what callbacks took is not counted."""
+        return self._elapsed + time.perf_counter() - self._began - self._aside
 
 
 @partial(jax.jit, static_argnums=1)

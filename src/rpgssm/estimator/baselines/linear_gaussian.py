@@ -21,6 +21,7 @@ from rpgssm.models.baselines.linear_gaussian import (
     statistics,
 )
 from rpgssm.models.baselines.linear_start import start_model
+from rpgssm.training import History, Report
 
 from .generative import BaselineEstimator
 
@@ -72,27 +73,30 @@ class LinearGaussianSSM(BaselineEstimator):
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
         if more.get("resume"):
             raise ValueError("EM keeps no checkpoints: leave resume= out, and use partial_fit to go on")
-        (model,), began = models, time.perf_counter()
-        rows: list[dict[str, float]] = []
-        before, self.stopped_ = -np.inf, "finished"
-        for step in range(int(self.max_steps)):
+        (model,), began, aside = models, time.perf_counter(), 0.0
+        names = ("step", "loss", "validation_loss", "seconds") if held_out is not None else ("step", "loss", "seconds")
+        history, before, self.stopped_ = History(names), -np.inf, "finished"
+        for step in range(1, int(self.max_steps) + 1):
             s = expectations(model, data)
             value = float(s.log_likelihood) / max(int(data.observed()), 1)
             if not np.isfinite(value):
-                raise ValueError(f"the log-likelihood is not finite after {step} iterations: try a smaller latent_dim")
-            row = {"step": step + 1, "loss": -value, "seconds": time.perf_counter() - began}
-            if held_out is not None and step % VALIDATE_EVERY == 0:
+                raise ValueError(f"the log-likelihood is not finite in iteration {step}: try a smaller latent_dim")
+            row = {"step": float(step), "loss": -value, "seconds": time.perf_counter() - began - aside}
+            if held_out is not None and step % VALIDATE_EVERY == 1:
                 row["validation_loss"] = -_mean_log_likelihood(model, held_out)
-            rows.append(row)
-            if self.verbose and step % VALIDATE_EVERY == 0:
-                print(f"EM {step + 1}: log-likelihood per frame {value:.5g}", flush=True)
+            history.append(row)
+            if self.verbose and step % VALIDATE_EVERY == 1:
+                print(f"EM {step}: log-likelihood per frame {value:.5g}", flush=True)
+            paused = time.perf_counter()
+            for callback in more.get("callbacks", ()):
+                callback(Report(step, [row], history, model))
+            aside += time.perf_counter() - paused
             if value - before < float(self.tolerance):
                 self.stopped_ = "converged"
                 break
             model, before = maximise(model, s), value
-        names = ("step", "loss", "validation_loss", "seconds") if held_out is not None else ("step", "loss", "seconds")
-        self.history_ = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
-        self.model_, self.n_steps_, self.best_step_ = model, len(rows), len(rows)
+        self.history_ = history.columns
+        self.model_, self.n_steps_, self.best_step_ = model, len(history), len(history)
 
     def _decoders(self) -> dict[str, Any]:
         return self.decoders_ or self.model_.emissions
