@@ -23,13 +23,17 @@ FAMILIES: dict[str, str] = {
 TRUE_DIMENSIONS = {"linear-small": 3, "linear-medium": 5, "linear-large": 10}
 
 NONLINEAR: dict[str, Any] = {
-    "latent_dim": 16,
+    "latent_dim": 64,
     "encoder": "cnn",
     "precision": "cholesky",
+    "marginal": "pooled",
+    "mixture_times": 4,
+    "initial_scale": 0.98,
     "initial_precision": 0.1,
     "learning_rate": 3e-3,
-    "prior_learning_rate": 1e-2,
+    "prior_learning_rate": 6e-4,
     "schedule": "cosine",
+    "max_steps": 250,
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -40,21 +44,16 @@ RECIPES: dict[str, dict[str, Any]] = {
         "learning_rate": 3e-2,
         "max_steps": 2000,
     },
-    "vector": NONLINEAR | {"encoder": "mlp", "max_steps": 3000},
-    "pendulum": NONLINEAR | {"max_steps": 4000},
-    "double-pendulum": NONLINEAR | {"max_steps": 3000},
-    "tracking": NONLINEAR | {"max_steps": 2000},
-}
-
-# One recipe per family; what a single task of it needs otherwise (say, the time it is given) is said here.
-EXCEPTIONS: dict[str, dict[str, Any]] = {
-    "pendulum-64": {"max_steps": 2500},
+    "vector": NONLINEAR | {"encoder": "mlp"},
+    "pendulum": NONLINEAR,
+    "double-pendulum": NONLINEAR,
+    "tracking": NONLINEAR,
 }
 
 
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
-    settings = RECIPES[FAMILIES[task]] | EXCEPTIONS.get(task, {})
+    settings = dict(RECIPES[FAMILIES[task]])
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
     return settings

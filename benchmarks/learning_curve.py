@@ -1,0 +1,65 @@
+"""What a model knows while it is trained: `python benchmarks/learning_curve.py TASK [EVERY] [name=value ...]`.
+
+Trains an RP-GSSM with the recipe of the task, changed by the settings given, and prints every so many steps: R² on the
+validation sequences by linear and by kernel ridge regression, how many directions the latents fill (standard deviation
+of the posterior means above 0.3), and how many eigenvalues of A have a real part below -0.3. No test sequence is used.
+"""
+
+import ast
+import sys
+from typing import Any
+
+import numpy as np
+
+from rpgssm import RPGSSM
+from rpgssm.evaluation import KernelReadout, LinearReadout
+from rpgssm.experiments.recipes import recipe
+from rpgssm.tasks import load_task
+
+FITTED = 200  # training sequences for the regressions
+
+
+class Printer:
+    def __init__(self, task: Any, every: int) -> None:
+        self.task, self.every, self.next = task, every, every
+
+    def __call__(self, estimator, report) -> None:
+        if report.step < self.next or not report.rows:
+            return
+        self.next = report.step + self.every
+        train, held_out = self.task.train, self.task.validation
+        means = [estimator.transform(x) for x in (train.observations[:FITTED], held_out.observations)]
+        targets = {name: x[:FITTED] for name, x in train.targets.items()}
+        linear = LinearReadout.fit(means[0], targets).score(means[1], held_out.targets)
+        kernel = KernelReadout(means[0], targets).score(means[1], held_out.targets)
+        flat = means[0].reshape(-1, means[0].shape[-1])
+        filled = np.linalg.svd(flat - flat.mean(0), compute_uv=False) / np.sqrt(len(flat)) > 0.3
+        negative = np.linalg.eigvals(np.asarray(estimator.model_.prior.chain(2).A)).real < -0.3
+        scores = "  ".join(f"{name} {linear[name]:.3f} ({kernel[name]:.3f})" for name in linear)
+        loss, seconds = report.rows[-1]["loss"], report.rows[-1]["seconds"]
+        print(
+            f"{report.step:6d}  {seconds:5.0f} s  loss {loss:.3f}  linear (kernel) R²: {scores}  "
+            f"filled {filled.sum()}  negative {negative.sum()}",
+            flush=True,
+        )
+
+
+def main(name: str, *rest: str) -> None:
+    every = int(rest[0]) if rest and "=" not in rest[0] else 100
+    changes = dict(word.split("=", 1) for word in rest if "=" in word)
+    task = load_task(name)
+    settings: dict[str, Any] = recipe(name) | {key: _value(text) for key, text in changes.items()}
+    print(name, settings, flush=True)
+    estimator = RPGSSM(**settings, verbose=False)
+    estimator.fit(task.train.observations, validation=task.validation.observations, callbacks=[Printer(task, every)])
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return text
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
