@@ -6,16 +6,10 @@ Needs an environment with PyTorch, which this library neither needs nor installs
 on an idle machine.
 """
 
-import argparse
 import time
 
 import torch  # pyright: ignore[reportMissingImports]
-
-NETWORKS = {
-    "strided 16/32/32": ((16, 32, 32), (5, 3, 3), (2, 2, 2)),
-    "paper 32/64/32": ((32, 64, 32), (3, 3, 3), (1, 2, 2)),
-    "stem 32/64": ((32, 64), (4, 3), (4, 2)),
-}
+from convolution_cases import NETWORKS, options
 
 
 def network(channels, kernels, strides):
@@ -28,17 +22,13 @@ def network(channels, kernels, strides):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frames", type=int, default=3200)
-    parser.add_argument("--side", type=int, default=24)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    frames = torch.randn(options.frames, 1, options.side, options.side).to(memory_format=torch.channels_last)
-    print(f"forward + backward, {options.frames} frames of {options.side}×{options.side}, torch {torch.__version__}")
+    given = options(__doc__)
+    frames = torch.randn(given.frames, 1, given.side, given.side).to(memory_format=torch.channels_last)
+    print(f"forward + backward, {given.frames} frames of {given.side}×{given.side}, torch {torch.__version__}")
     for name, settings in NETWORKS.items():
         net, best = network(*settings), float("inf")
         cotangent = torch.randn_like(net(frames))
-        for repeat in range(options.repeats + 1):
+        for repeat in range(given.repeats + 1):
             net.zero_grad()
             start = time.perf_counter()
             net(frames).backward(cotangent)

@@ -2,7 +2,9 @@
 
 Trains an RP-GSSM with the recipe of the task, changed by the settings given, and prints every so many steps: R² on the
 validation sequences by linear and by kernel ridge regression, how many directions the latents fill (standard deviation
-of the posterior means above 0.3), and how many eigenvalues of A have a real part below -0.3. No test sequence is used.
+of the posterior means above 0.3), how many eigenvalues of A have a real part below -0.3, and the standard deviation of
+each target's error in units of the posterior's (1 is right; less: the model is less sure than it could be). No test
+sequence is used.
 """
 
 import ast
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rpgssm import RPGSSM
-from rpgssm.evaluation import KernelReadout, LinearReadout
+from rpgssm.evaluation import KernelReadout, LinearReadout, calibrate, collect
 from rpgssm.experiments.recipes import recipe
 from rpgssm.tasks import load_task
 
@@ -28,17 +30,22 @@ class Printer:
             return
         self.next = report.step + self.every
         train, held_out = self.task.train, self.task.validation
-        means = [estimator.transform(x) for x in (train.observations[:FITTED], held_out.observations)]
+        seen = collect(estimator.smooth, held_out.observations)
+        means = [estimator.transform(train.observations[:FITTED]), seen.mean]
         targets = {name: x[:FITTED] for name, x in train.targets.items()}
-        linear = LinearReadout.fit(means[0], targets).score(means[1], held_out.targets)
+        readout = LinearReadout.fit(means[0], targets)
+        linear = readout.score(means[1], held_out.targets)
+        errors = calibrate(readout, seen, held_out.targets)
         kernel = KernelReadout(means[0], targets).score(means[1], held_out.targets)
         flat = means[0].reshape(-1, means[0].shape[-1])
         filled = np.linalg.svd(flat - flat.mean(0), compute_uv=False) / np.sqrt(len(flat)) > 0.3
         negative = np.linalg.eigvals(np.asarray(estimator.model_.prior.chain(2).A)).real < -0.3
-        scores = "  ".join(f"{name} {linear[name]:.3f} ({kernel[name]:.3f})" for name in linear)
+        scores = "  ".join(
+            f"{name} {linear[name]:.3f} ({kernel[name]:.3f}, {errors[name].error_std:.2f})" for name in linear
+        )
         loss, seconds = report.rows[-1]["loss"], report.rows[-1]["seconds"]
         print(
-            f"{report.step:6d}  {seconds:5.0f} s  loss {loss:.3f}  linear (kernel) R²: {scores}  "
+            f"{report.step:6d}  {seconds:5.0f} s  loss {loss:.3f}  linear (kernel, error) R²: {scores}  "
             f"filled {filled.sum()}  negative {negative.sum()}",
             flush=True,
         )

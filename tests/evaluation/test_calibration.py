@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rpgssm.evaluation import Latents, LinearReadout, calibrate, coverage, exact_smoother, misfit_variance
+from rpgssm.evaluation import Latents, LinearReadout, Misfit, calibrate, coverage, exact_smoother
 from rpgssm.tasks import load_task
 
 
@@ -37,9 +37,25 @@ def test_misfit_is_what_the_posterior_does_not_explain():
     y = {"y": z @ np.array([[1.0], [2.0]]) + np.sqrt(0.5) * rng.standard_normal((60, 40, 1))}
     latents = Latents(mean, cov)
     readout = LinearReadout.fit(mean, y)
-    misfit = misfit_variance(readout, latents)
-    assert misfit["y"] == pytest.approx(0.5, rel=0.1)
+    misfit = Misfit.fit(readout, latents)
+    assert misfit.extra["y"] == pytest.approx(0.5, rel=0.1)
+    assert misfit.factor["y"] == 1
     assert calibrate(readout, latents, y)["y"].coverage["90%"] < 0.85
+    assert calibrate(readout, latents, y, misfit)["y"].coverage["90%"] == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_posterior_that_is_too_wide_is_scaled_down():
+    """Errors of variance 0.3, a quarter of what the posterior says, in frames that differ by a factor of nine."""
+    rng = np.random.default_rng(1)
+    mean = rng.standard_normal((60, 40, 1))
+    cov = np.where(np.arange(40) % 2, 0.24, 2.16)[None, :, None, None] * np.ones((60, 1, 1, 1))
+    y = {"y": mean + np.sqrt(cov[..., 0] / 4) * rng.standard_normal(mean.shape)}
+    latents = Latents(mean, cov)
+    readout = LinearReadout.fit(mean, y)
+    misfit = Misfit.fit(readout, latents)
+    assert misfit.factor["y"] == pytest.approx(0.25, rel=0.1)
+    assert misfit.extra["y"] == 0
+    assert calibrate(readout, latents, y)["y"].coverage["90%"] > 0.99
     assert calibrate(readout, latents, y, misfit)["y"].coverage["90%"] == pytest.approx(0.9, abs=0.02)
 
 
@@ -49,4 +65,4 @@ def test_without_covariances_there_is_nothing_to_calibrate():
     with pytest.raises(ValueError, match="no covariances"):
         calibrate(readout, Latents(z), {"y": z[..., :1]})
     with pytest.raises(ValueError, match="no covariances"):
-        misfit_variance(readout, Latents(z))
+        Misfit.fit(readout, Latents(z))

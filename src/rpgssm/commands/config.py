@@ -50,7 +50,7 @@ class Demo:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("rpgssm-demo")
     """Folder for the report, its figures and the model."""
 
-    steps: int = 1500
+    steps: int = 200
     """Training steps."""
 
     overwrite: bool = False

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rpgssm.estimator import RPGSSM
-from rpgssm.evaluation import LinearReadout, calibrate, collect, forecast_scores, misfit_variance
+from rpgssm.evaluation import LinearReadout, Misfit, calibrate, collect, forecast_scores
+from rpgssm.experiments.recipes import recipe
 from rpgssm.tasks import Task, load_task
 from rpgssm.tasks.pendulum import GRAVITY
 from rpgssm.tasks.pendulum import draw as draw_pendulum
@@ -18,7 +19,8 @@ from rpgssm.tasks.pendulum import draw as draw_pendulum
 from . import config as c
 from .demo_report import Findings, Track, score_rows, write_report
 
-TASK, LATENTS, CONTEXT = "cifar10-pendulum", 16, 50
+TASK, CONTEXT = "cifar10-pendulum", 50
+SETTINGS = recipe(TASK)
 SIZES: dict[str, Any] = {"n_train": 300, "n_validation": 8, "n_test": 50}
 DECODER = (100, 200, 4e-3)  # films, steps and learning rate: half a minute
 
@@ -29,14 +31,8 @@ def demo(command: c.Demo) -> None:
         raise ValueError(f"{folder} is not empty: choose another folder with -o, or pass --overwrite")
     print(f"Drawing {SIZES['n_train']} films of a pendulum, with a new random background in each frame ...", flush=True)
     task = load_task(TASK, background="procedural", cache=False, **SIZES)
-    model = RPGSSM(
-        latent_dim=LATENTS,
-        encoder="cnn",
-        precision="cholesky",
-        initial_precision=0.1,
-        prior_learning_rate=1e-2,
-        max_steps=command.steps,
-    )
+    settings: dict[str, Any] = SETTINGS | {"max_steps": command.steps}
+    model = RPGSSM(**settings)
     print(f"Learning from the images alone, {command.steps} steps ...", flush=True)
     began = time.perf_counter()
     model.fit(task.train.observations)
@@ -58,7 +54,7 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
     train = collect(model.smooth, task.train.observations)
     test = collect(model.smooth, task.test.observations)
     readout = LinearReadout.fit(train.mean, task.train.targets)
-    misfit = misfit_variance(readout, train)
+    misfit = Misfit.fit(readout, train)
 
     past = task.test.observations[:, :CONTEXT]
     seen = collect(model.smooth, past)
@@ -102,13 +98,9 @@ def pixel_scores(task: Task, components: int) -> dict[str, float]:
     return LinearReadout.fit(projected(train), task.train.targets).score(projected(test), task.test.targets)
 
 
-def _track(readout: LinearReadout, latents: Any, misfit: dict[str, np.ndarray]) -> Track:
-    variance = readout.variance(latents.cov)
-    return Track(
-        readout.predict(latents.mean),
-        {name: np.sqrt(v) for name, v in variance.items()},
-        {name: np.sqrt(v + misfit[name]) for name, v in variance.items()},
-    )
+def _track(readout: LinearReadout, latents: Any, misfit: Misfit) -> Track:
+    variance = misfit(readout.variance(latents.cov))
+    return Track(readout.predict(latents.mean), {name: np.sqrt(v) for name, v in variance.items()})
 
 
 def _aligned(rows: list[list[str]]) -> str:

@@ -31,14 +31,10 @@ Targets = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Track:
-    """Targets as read off latents: mean, the deviation that the latents' covariance means, and that of all errors.
-
-    The last one includes that a target need not be a linear function of the latents.
-    """
+    """Targets as read off latents: mean, and the deviation that follows from the latents' covariance and the misfit."""
 
     mean: Targets
     deviation: Targets
-    total: Targets
 
 
 @dataclass(frozen=True)
@@ -146,9 +142,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "trajectories",
                 "The motion it infers, and how sure it is",
                 f"The first {SHOWN} held-out films, none of them picked. Black: the truth. Blue: what the regression "
-                "reads off the latents. Dark band: 90 % interval by the model's own uncertainty, its covariance "
-                "carried through the regression. Light band, where there is one: with what the regression itself "
-                "cannot explain, estimated on the training films.",
+                "reads off the latents. Band: 90 % interval, the model's covariance carried through the regression "
+                "and made to agree with the regression's errors on the training films by one number for each quantity.",
             ),
             _trajectories,
         ),
@@ -235,9 +230,8 @@ def _training(f: Findings) -> Any:
 
 def _band(axis: Any, t: np.ndarray, track: Track, name: str, film: int) -> None:
     mean = track.mean[name][film, :, 0]
-    for deviation, alpha in ((track.total, 0.16), (track.deviation, 0.22)):
-        half = WIDE * deviation[name][film, :, 0]
-        axis.fill_between(t, mean - half, mean + half, color=BLUE, alpha=alpha, lw=0)
+    half = WIDE * track.deviation[name][film, :, 0]
+    axis.fill_between(t, mean - half, mean + half, color=BLUE, alpha=0.25, lw=0)
 
 
 def _limits(axis: Any, truth: np.ndarray) -> None:
@@ -253,10 +247,9 @@ def _legend(drawn: Any, inferred: str) -> None:
     handles = [
         Line2D([], [], color=style.BLACK, lw=1.4, label="true"),
         Line2D([], [], color=BLUE, lw=1.6, label=inferred),
-        Patch(color=BLUE, alpha=0.35, lw=0, label="90 %, the model's uncertainty"),
-        Patch(color=BLUE, alpha=0.16, lw=0, label="90 %, all in all"),
+        Patch(color=BLUE, alpha=0.25, lw=0, label="90 % interval"),
     ]
-    drawn.legend(handles=handles, loc="outside upper center", ncols=4)
+    drawn.legend(handles=handles, loc="outside upper center", ncols=3)
 
 
 def _trajectories(f: Findings) -> Any:

@@ -59,7 +59,7 @@ class GradientEstimator(SequenceEstimator):
             trained = results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
             self.init_losses_ = scores
         self.model_ = trained.model
-        self.history_ = {name: np.array(column) for name, column in trained.history.columns.items()}
+        self.history_ = trained.history.columns
         self.n_steps_, self.best_step_, self.stopped_ = trained.step, trained.best_step, trained.stopped
 
     def _rates(self) -> tuple[float, float | None]:

@@ -1,9 +1,9 @@
 """Scoring latents against the truth: what can be read off them, forecasts, calibration, robustness, and ceilings."""
 
 from .calibration import Calibration as Calibration
+from .calibration import Misfit as Misfit
 from .calibration import calibrate as calibrate
 from .calibration import coverage as coverage
-from .calibration import misfit_variance as misfit_variance
 from .ceiling import angle_noise as angle_noise
 from .ceiling import ceiling as ceiling
 from .ceiling import exact_smoother as exact_smoother

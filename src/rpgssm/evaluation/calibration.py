@@ -1,9 +1,11 @@
 """Does the model know how wrong it is? Standardised errors of decoded targets, and coverage of intervals.
 
 The latents' covariance Σ becomes the variance w'Σw of a decoded target. If the posterior is right and the target is
-linear in the latents, errors divided by its root are standard normal, and a 90 % interval covers 90 % of the truth. A
-target that is not linear in the latents has a second source of error, the misfit of the readout: what its variance on
-the training data has beyond the mean of w'Σw. Scores are given without it (`misfit=None`) and with it.
+linear in the latents, errors divided by its root are standard normal, and a 90 % interval covers 90 % of the truth. Two
+things break that. A target that is not linear in the latents has a second source of error, the misfit of the readout:
+its residuals on the training data have more variance than w'Σw has on average. And a least-squares readout that leans
+on directions of little variance makes w'Σw larger than the residuals. `Misfit` holds what makes the two agree on the
+training data: a variance to add, or a factor below one. Scores are given without it (`misfit=None`) and with it.
 """
 
 from dataclasses import dataclass
@@ -38,25 +40,41 @@ def coverage(errors: Float[np.ndarray, "*shape"], level: float) -> float:
     return float((np.abs(errors) <= ndtri(0.5 + level / 2)).mean())
 
 
-def misfit_variance(readout: LinearReadout, latents: Latents) -> Targets:
-    """What the readout's residuals have beyond the posterior's variance, on the data the readout was fitted to."""
-    if latents.cov is None:
-        raise ValueError("the latents have no covariances, so there is no variance to compare residuals with")
-    posterior = readout.variance(latents.cov)
-    return {name: np.maximum(residual - posterior[name].mean((0, 1)), 0) for name, residual in readout.residual.items()}
+@dataclass(frozen=True)
+class Misfit:
+    """How the variance of each decoded target has to be changed to agree with the residuals: v → factor · v + extra."""
+
+    factor: Targets
+    extra: Targets
+
+    @classmethod
+    def fit(cls, readout: LinearReadout, latents: Latents) -> "Misfit":
+        """From the latents that the readout was fitted to."""
+        if latents.cov is None:
+            raise ValueError("the latents have no covariances, so there is no variance to compare residuals with")
+        posterior = {name: v.mean((0, 1)) for name, v in readout.variance(latents.cov).items()}
+        factor, extra = {}, {}
+        for name, residual in readout.residual.items():
+            extra[name] = np.maximum(residual - posterior[name], 0)
+            factor[name] = np.minimum(residual / np.maximum(posterior[name], 1e-12), 1)
+        return cls(factor, extra)
+
+    def __call__(self, variance: Targets) -> Targets:
+        return {name: self.factor[name] * v + self.extra[name] for name, v in variance.items()}
 
 
 def calibrate(
-    readout: LinearReadout, latents: Latents, targets: Targets, misfit: Targets | None = None
+    readout: LinearReadout, latents: Latents, targets: Targets, misfit: Misfit | None = None
 ) -> dict[str, Calibration]:
     """Calibration of each target on held-out sequences."""
     if latents.cov is None:
         raise ValueError("the latents have no covariances: there is no uncertainty to calibrate")
     predicted, variance = readout.predict(latents.mean), readout.variance(latents.cov)
+    if misfit is not None:
+        variance = misfit(variance)
     out = {}
     for name, truth in targets.items():
-        extra = 0.0 if misfit is None else misfit[name]
-        errors = standardised_errors(truth.astype(np.float64), predicted[name], variance[name] + extra)
+        errors = standardised_errors(truth.astype(np.float64), predicted[name], variance[name])
         covered = {f"{level:.0%}": coverage(errors, level) for level in LEVELS}
         out[name] = Calibration(float(errors.mean()), float(errors.std()), covered)
     return out

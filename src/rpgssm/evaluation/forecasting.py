@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .calibration import LEVELS, coverage, standardised_errors
+from .calibration import LEVELS, Misfit, coverage, standardised_errors
 from .latents import Latents
 from .regression import LinearReadout, Targets, r_squared
 
@@ -23,11 +23,13 @@ class ForecastScores:
 
 
 def forecast_scores(
-    readout: LinearReadout, predicted: Latents, targets: Targets, misfit: Targets | None = None
+    readout: LinearReadout, predicted: Latents, targets: Targets, misfit: Misfit | None = None
 ) -> dict[str, ForecastScores]:
     """Score forecasts (N, horizon, K) against the targets (N, horizon, d) of the same frames."""
     decoded = readout.predict(predicted.mean)
     variance = None if predicted.cov is None else readout.variance(predicted.cov)
+    if variance is not None and misfit is not None:
+        variance = misfit(variance)
     out = {}
     for name, truth in targets.items():
         if truth.shape[:2] != predicted.mean.shape[:2]:
@@ -39,8 +41,7 @@ def forecast_scores(
         curve = np.array([r_squared(truth[:, h], decoded[name][:, h]) for h in steps])
         covered = {}
         if variance is not None:
-            extra = 0.0 if misfit is None else misfit[name]
-            errors = standardised_errors(truth.astype(np.float64), decoded[name], variance[name] + extra)
+            errors = standardised_errors(truth.astype(np.float64), decoded[name], variance[name])
             covered = {f"{level:.0%}": np.array([coverage(errors[:, h], level) for h in steps]) for level in LEVELS}
         out[name] = ForecastScores(curve, covered)
     return out

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 
 from rpgssm.tasks import Task
 
-from .calibration import calibrate, misfit_variance
+from .calibration import Misfit, calibrate
 from .ceiling import ceiling
 from .forecasting import forecast_scores
 from .latents import Estimator, Latents, collect
@@ -90,7 +90,7 @@ def evaluate(
         "kernel": _with_mean(kernel.score(test.mean, targets), task),
         "filtering": None if filtered is None else _with_mean(readout.score(filtered.mean, targets), task),
     }
-    misfit = None if train.cov is None else misfit_variance(readout, train)
+    misfit = None if train.cov is None else Misfit.fit(readout, train)
     scores["forecast"] = None
     if getattr(estimator, "can_forecast", True):
         scores["forecast"] = _forecast(estimator, task, readout, misfit, shown, context, horizon, batch)
@@ -134,4 +134,4 @@ def _forecast(estimator, task: Task, readout, misfit, shown, context: int, horiz
 def _deviation(readout: LinearReadout, latents: Latents, misfit) -> dict[str, np.ndarray] | None:
     if latents.cov is None:
         return None
-    return {name: np.sqrt(v + misfit[name]) for name, v in readout.variance(latents.cov).items()}
+    return {name: np.sqrt(v) for name, v in misfit(readout.variance(latents.cov)).items()}

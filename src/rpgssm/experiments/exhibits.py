@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rpgssm.evaluation import Latents, LinearReadout, misfit_variance
+from rpgssm.evaluation import Latents, LinearReadout, Misfit
 from rpgssm.evaluation import collect as collect_latents
 from rpgssm.tasks import Task
 
@@ -94,5 +94,5 @@ def from_picture(stored: dict[str, Any]) -> np.ndarray:
 
 
 def _deviation(readout: LinearReadout, train: Latents, cov: np.ndarray) -> dict[str, np.ndarray]:
-    misfit = misfit_variance(readout, train)
-    return {name: np.sqrt(v + misfit[name]) for name, v in readout.variance(cov).items()}
+    misfit = Misfit.fit(readout, train)
+    return {name: np.sqrt(v) for name, v in misfit(readout.variance(cov)).items()}

@@ -26,14 +26,13 @@ NONLINEAR: dict[str, Any] = {
     "latent_dim": 64,
     "encoder": "cnn",
     "precision": "cholesky",
-    "marginal": "pooled",
-    "mixture_times": 4,
+    "marginal": "empirical",
     "initial_scale": 0.98,
     "initial_precision": 0.1,
     "learning_rate": 3e-3,
-    "prior_learning_rate": 6e-4,
+    "prior_learning_rate": 1e-3,
     "schedule": "cosine",
-    "max_steps": 250,
+    "max_steps": 200,
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -46,8 +45,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
-    "double-pendulum": NONLINEAR,
-    "tracking": NONLINEAR,
+    "double-pendulum": NONLINEAR | {"initial_scale": 0.9, "initial_precision": 0.5, "max_steps": 250},
+    "tracking": NONLINEAR | {"max_steps": 400},
 }
 
 
