@@ -53,6 +53,9 @@ def compare(results, **options):
         slow = 8 if METHODS[run.method].kind == "generative" else 2
         size = {"linear": 0.3, "pendulum": 5, "double-pendulum": 12, "tracking": 20}[family(run.task)]
         seconds = slow * size * 10 * rng.uniform(0.9, 1.2)
+        when = [seconds * i / 20 for i in range(1, 21)]
+        learned = [scores["mean"] * (1 - 0.7 * (1 - i / 20) ** 2) for i in range(1, 21)]
+        more["training"] = {"validation_r2": {"step": list(range(5, 101, 5)), "seconds": when, "mean": learned}}
         write_result(results, run, scores, kernel=kernel, ceiling=ceiling, seconds=seconds, **more)
 
 

@@ -11,8 +11,8 @@ from PIL import Image
 from rpgssm import cli
 from rpgssm.experiments.choosing import best
 from rpgssm.experiments.plans import plan
-from rpgssm.experiments.report import build, films, tables
-from rpgssm.experiments.report.collection import Collection
+from rpgssm.experiments.report import build, films, tables, times
+from rpgssm.experiments.report.collection import Collection, title
 from rpgssm.experiments.report.sections import SECTIONS
 from rpgssm.experiments.store import Result, read_all
 
@@ -158,6 +158,16 @@ def test_films_are_of_the_first_seed_and_of_the_generative_method_that_validatio
     scores = {m: c.chosen("cifar10-pendulum", m).selection for m in ("svae", "kvae")}
     assert generative == [max(scores, key=scores.get)]
     assert shown["rpgssm"].first.run.seed == 0
+
+
+def test_accuracy_against_time_is_drawn_from_the_curves(results):
+    """A line for each run, over the minutes it was trained."""
+    c = Collection.read(results, "compact")
+    axis = next(a for a in times.against_accuracy(c).axes if a.get_title() == title("pendulum"))
+    group = c.chosen("pendulum", "rpgssm")
+    expected = [np.array(r.training["validation_r2"]["seconds"]) / 60 for r in group.results]
+    lines = [line.get_xdata() for line in axis.lines if line.get_linewidth() == 1.8]
+    np.testing.assert_allclose(sorted(map(tuple, lines)), sorted(map(tuple, expected)))
 
 
 def test_on_the_command_line(tmp_path, capsys):

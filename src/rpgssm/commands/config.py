@@ -86,8 +86,8 @@ class Model:
     initial_transition: Literal["identity", "rotation"] = "identity"
     """Where the transition matrix starts."""
 
-    initial_scale: float = 0.9
-    """Size of the initial transition matrix, below 1."""
+    initial_scale: float | None = None
+    """Size of the initial transition matrix, below 1. Default: 0.9 for linear encoders, else 0.98."""
 
     initial_precision: float = 0.1
     """Where the recognition precisions start."""
@@ -107,7 +107,7 @@ class Training:
     """Learning rate of Adam, before the schedule. Default: 0.03 for linear encoders, else 0.003."""
 
     prior_learning_rate: float | None = None
-    """Learning rate of the prior. Default: that of the networks if it is given, else 0.03 or 0.01."""
+    """Learning rate of the prior. Default: that of the networks if it is given, else 0.03 or 0.001."""
 
     schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine"
     """How the learning rate falls."""

@@ -22,7 +22,8 @@ from .latents import LatentEstimator
 from .saving import SavedEstimator
 from .timescales import timescales
 
-LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-2)  # of the networks, and of the prior
+LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-3)  # of the networks, and of the prior
+LINEAR_SCALE, SCALE = 0.9, 0.98  # of the transition matrix, at the start
 
 
 class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
@@ -46,10 +47,11 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         else empirical.
     mixture_times : how many times the pooled marginal takes frames from.
     initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
+    initial_scale : see there, below 1. None: 0.9 if all encoders are linear, else 0.98.
     initial_precision : where the precisions start.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
-        linear, else 0.003 and 0.01; a learning rate alone is for both.
+        linear, else 0.003 and 0.001; a learning rate alone is for both.
     window : frames per training window of longer sequences; "auto" cuts windows when there are fewer sequences than
         `batch_size`; None never does.
     validation_fraction : of the sequences, held out to choose the best model. None, or too few sequences: none.
@@ -80,7 +82,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         marginal: Literal["auto", "empirical", "pooled", "gaussian"] = "auto",
         mixture_times: int = 8,
         initial_transition: Any = "identity",
-        initial_scale: float = 0.9,
+        initial_scale: float | None = None,
         initial_precision: float = 0.1,
         max_steps: int = 3000,
         batch_size: int = 32,
@@ -160,12 +162,13 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             latent_dim=int(self.latent_dim),
             initial_precision=self.initial_precision,
         )
+        scale = LINEAR_SCALE if all_linear(self.encoder) else SCALE
         prior = make_prior(
             kind,
             int(self.latent_dim),
             key=of_prior,
             initial=self.initial_transition,
-            scale=float(self.initial_scale),
+            scale=scale if self.initial_scale is None else float(self.initial_scale),
             **controls,
         )
         return RPGSSMModel(prior, recognition)

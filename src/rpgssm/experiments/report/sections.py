@@ -130,7 +130,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "accuracy-time",
         "Accuracy against training time",
-        "Each dot is a run with the chosen settings. Up is more accurate, left is quicker. Time includes compilation, "
+        "Lines: mean linear R² on validation sequences during runs with the chosen settings; dots: on test sequences, "
+        "with the model that was kept. Up is more accurate, left is quicker. Time includes compilation, "
         "and depends on the machine and on what else it was doing (see the provenance).",
         draw=times.against_accuracy,
     ),

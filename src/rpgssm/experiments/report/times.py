@@ -47,7 +47,7 @@ def _milliseconds(c: Collection, task: str, method: str) -> list[float]:
 
 
 def against_accuracy(c: Collection) -> Any:
-    """Mean R² against minutes of training: up and to the left is better."""
+    """Mean R² against minutes of training: lines while it goes on (validation), dots at its end (test)."""
     tasks = (*LINEAR, "pendulum-64", *VIDEO)
     tasks = tuple(task for task in tasks if any(r.finished for r in c.of(task)))
     if not tasks:
@@ -64,6 +64,10 @@ def against_accuracy(c: Collection) -> Any:
             if group is None:
                 continue
             done = [r for r in group.results if r.finished]
+            for curve in (r.training.get("validation_r2") for r in done):
+                if curve:
+                    x, y = [seconds / 60 for seconds in curve["seconds"]], [max(v, 0) for v in curve["mean"]]
+                    axis.plot(x, y, color=colour(method), ls=line_style(method), lw=1.8 if method == "rpgssm" else 1)
             minutes = [r.training["seconds"] / 60 for r in done]
             values = [max(r.scores["linear"]["mean"], 0) for r in done]
             main = method == "rpgssm"
