@@ -51,11 +51,17 @@ class Printer:
         )
 
 
+def settings_from(rest: tuple[str, ...], default: int) -> tuple[int, dict[str, Any]]:
+    """The number that may come first, and the settings `name=value`."""
+    number = int(rest[0]) if rest and "=" not in rest[0] else default
+    given = dict(word.split("=", 1) for word in rest if "=" in word)
+    return number, {key: _value(text) for key, text in given.items()}
+
+
 def main(name: str, *rest: str) -> None:
-    every = int(rest[0]) if rest and "=" not in rest[0] else 100
-    changes = dict(word.split("=", 1) for word in rest if "=" in word)
+    every, changes = settings_from(rest, 100)
     task = load_task(name)
-    settings: dict[str, Any] = recipe(name) | {key: _value(text) for key, text in changes.items()}
+    settings: dict[str, Any] = recipe(name) | changes
     print(name, settings, flush=True)
     estimator = RPGSSM(**settings, verbose=False)
     estimator.fit(task.train.observations, validation=task.validation.observations, callbacks=[Printer(task, every)])
