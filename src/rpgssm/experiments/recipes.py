@@ -45,7 +45,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
-    "double-pendulum": NONLINEAR | {"initial_scale": 0.9, "initial_precision": 0.5, "max_steps": 250},
+    "double-pendulum": NONLINEAR | {"initial_scale": 0.9, "initial_precision": 0.5, "max_steps": 600},
     "tracking": NONLINEAR | {"max_steps": 400},
 }
 
