@@ -45,7 +45,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
-    "double-pendulum": NONLINEAR | {"initial_scale": 0.9, "initial_precision": 0.5, "max_steps": 600},
+    "double-pendulum": NONLINEAR
+    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 300},
     "tracking": NONLINEAR | {"max_steps": 400},
 }
 
