@@ -99,8 +99,7 @@ def pixel_scores(task: Task, components: int) -> dict[str, float]:
 
 
 def _track(readout: LinearReadout, latents: Any, misfit: Misfit) -> Track:
-    variance = misfit(readout.variance(latents.cov))
-    return Track(readout.predict(latents.mean), {name: np.sqrt(v) for name, v in variance.items()})
+    return Track(readout.predict(latents.mean), misfit.deviation(readout, latents.cov))
 
 
 def _aligned(rows: list[list[str]]) -> str:

@@ -62,6 +62,10 @@ class Misfit:
     def __call__(self, variance: Targets) -> Targets:
         return {name: self.factor[name] * v + self.extra[name] for name, v in variance.items()}
 
+    def deviation(self, readout: LinearReadout, cov: Float[np.ndarray, "n t k k"]) -> Targets:
+        """Standard deviation of the targets decoded from latents with these covariances."""
+        return {name: np.sqrt(v) for name, v in self(readout.variance(cov)).items()}
+
 
 def calibrate(
     readout: LinearReadout, latents: Latents, targets: Targets, misfit: Misfit | None = None

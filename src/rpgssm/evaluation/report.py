@@ -15,7 +15,7 @@ from rpgssm.tasks import Task
 from .calibration import Misfit, calibrate
 from .ceiling import ceiling
 from .forecasting import forecast_scores
-from .latents import Estimator, Latents, collect
+from .latents import Estimator, collect
 from .regression import KernelReadout, LinearReadout, angular_error, mean_score
 from .robustness import infer_variants, robustness
 
@@ -106,7 +106,8 @@ def evaluate(
         decoded = readout.predict(test.mean)["head_direction"]
         scores["head_angle_error_degrees"] = angular_error(targets["head_angle"], decoded)
     scores["ceiling"] = ceiling(task)
-    return Evaluation(scores, targets, readout.predict(test.mean), _deviation(readout, test, misfit), task.dt)
+    deviation = None if misfit is None or test.cov is None else misfit.deviation(readout, test.cov)
+    return Evaluation(scores, targets, readout.predict(test.mean), deviation, task.dt)
 
 
 def _with_mean(scores: dict[str, float], task: Task) -> dict[str, float]:
@@ -129,9 +130,3 @@ def _forecast(estimator, task: Task, readout, misfit, shown, context: int, horiz
         "r_squared": curves | {"mean": np.mean(counted, axis=0).tolist()},
         "coverage": {name: {k: v.tolist() for k, v in s.coverage.items()} for name, s in by_target.items()},
     }
-
-
-def _deviation(readout: LinearReadout, latents: Latents, misfit) -> dict[str, np.ndarray] | None:
-    if latents.cov is None:
-        return None
-    return {name: np.sqrt(v) for name, v in misfit(readout.variance(latents.cov)).items()}

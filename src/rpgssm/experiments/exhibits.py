@@ -62,7 +62,7 @@ def forecast(estimator: Any, task: Task) -> dict[str, Any]:
     deviation = None
     if train.cov is not None and all(part.cov is not None for part in parts):
         cov = np.concatenate([part.cov for part in parts if part.cov is not None], 1)
-        deviation = _deviation(readout, Latents(train.mean, train.cov), cov)
+        deviation = Misfit.fit(readout, Latents(train.mean, train.cov)).deviation(readout, cov)
     decoded = readout.predict(mean)
     return {
         "context": CONTEXT,
@@ -91,8 +91,3 @@ def picture(frames: np.ndarray) -> dict[str, Any]:
 def from_picture(stored: dict[str, Any]) -> np.ndarray:
     """What `picture` stored."""
     return np.frombuffer(base64.b64decode(stored["data"]), np.uint8).reshape(stored["shape"]) / 255
-
-
-def _deviation(readout: LinearReadout, train: Latents, cov: np.ndarray) -> dict[str, np.ndarray]:
-    misfit = Misfit.fit(readout, train)
-    return {name: np.sqrt(v) for name, v in misfit(readout.variance(cov)).items()}
