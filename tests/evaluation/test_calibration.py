@@ -37,7 +37,7 @@ def test_misfit_is_what_the_posterior_does_not_explain():
     y = {"y": z @ np.array([[1.0], [2.0]]) + np.sqrt(0.5) * rng.standard_normal((60, 40, 1))}
     latents = Latents(mean, cov)
     readout = LinearReadout.fit(mean, y)
-    misfit = Misfit.fit(readout, latents)
+    misfit = Misfit.fit(readout, latents, y)
     assert misfit.extra["y"] == pytest.approx(0.5, rel=0.1)
     assert misfit.factor["y"] == 1
     assert calibrate(readout, latents, y)["y"].coverage["90%"] < 0.85
@@ -52,7 +52,7 @@ def test_a_posterior_that_is_too_wide_is_scaled_down():
     y = {"y": mean + np.sqrt(cov[..., 0] / 4) * rng.standard_normal(mean.shape)}
     latents = Latents(mean, cov)
     readout = LinearReadout.fit(mean, y)
-    misfit = Misfit.fit(readout, latents)
+    misfit = Misfit.fit(readout, latents, y)
     assert misfit.factor["y"] == pytest.approx(0.25, rel=0.1)
     assert misfit.extra["y"] == 0
     assert calibrate(readout, latents, y)["y"].coverage["90%"] > 0.99
@@ -65,4 +65,4 @@ def test_without_covariances_there_is_nothing_to_calibrate():
     with pytest.raises(ValueError, match="no covariances"):
         calibrate(readout, Latents(z), {"y": z[..., :1]})
     with pytest.raises(ValueError, match="no covariances"):
-        Misfit.fit(readout, Latents(z))
+        Misfit.fit(readout, Latents(z), {"y": z[..., :1]})

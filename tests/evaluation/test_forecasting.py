@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rpgssm.evaluation import Latents, LinearReadout, forecast_scores, r_squared
+from rpgssm.evaluation import Latents, LinearReadout, Misfit, forecast_scores, look_ahead, r_squared
 
 
 def decaying(n=3000, steps=6, a=0.8, seed=0):
@@ -40,3 +40,36 @@ def test_frames_that_were_not_forecast_are_refused():
     readout = LinearReadout.fit(z, {"y": z})
     with pytest.raises(ValueError, match="cut the targets"):
         forecast_scores(readout, forecast, {"y": z})
+
+
+@pytest.mark.parametrize("wrong", [0.1, 1.0, 4.0])
+def test_fitted_intervals_widen_and_cover_at_every_horizon(wrong):
+    """Covariances that are too small or too large by a factor, and a target with an error that grows ahead."""
+    rng = np.random.default_rng(3)
+    z, forecast, power = decaying()
+    assert forecast.cov is not None
+    cov = wrong * forecast.cov
+    targets = {"y": z[:, 1:] + 0.3 * np.sqrt(np.arange(1, 7))[:, None] * rng.standard_normal((3000, 6, 1))}
+    readout = LinearReadout.fit(z, {"y": z})
+    first, second = slice(0, 1500), slice(1500, 3000)
+    learnt = Latents(forecast.mean[first], cov[first])
+    misfit = Misfit.fit(readout, learnt, {"y": targets["y"][first]}, by_frame=True)
+    held_out = Latents(forecast.mean[second], cov[second])
+    scores = forecast_scores(readout, held_out, {"y": targets["y"][second]}, misfit)["y"]
+    np.testing.assert_allclose(scores.coverage["90%"], 0.9, atol=0.03)
+    width = misfit.deviation(readout, cov[second])["y"][0, :, 0]
+    np.testing.assert_allclose(width**2, 1 - power**2 + 0.09 * np.arange(1, 7), rtol=0.15)
+    assert (np.diff(width) > 0).all()
+
+
+def test_looking_ahead_shows_only_the_context():
+    x = np.arange(2 * 9.0).reshape(2, 9, 1)
+
+    def last(past, steps):
+        return Latents(np.repeat(past[:, -1:], steps, 1))
+
+    ahead, truth = look_ahead(last, x, {"y": x}, context=4, horizon=3)
+    np.testing.assert_array_equal(ahead.mean[..., 0], [[3, 3, 3], [12, 12, 12]])
+    np.testing.assert_array_equal(truth["y"][..., 0], [[4, 5, 6], [13, 14, 15]])
+    with pytest.raises(ValueError, match="context = 7 and horizon = 3 do not fit into sequences of 9 frames"):
+        look_ahead(last, x, {"y": x}, context=7, horizon=3)

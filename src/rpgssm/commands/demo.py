@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rpgssm.estimator import RPGSSM
-from rpgssm.evaluation import LinearReadout, Misfit, calibrate, collect, forecast_scores
+from rpgssm.evaluation import LinearReadout, Misfit, calibrate, collect, forecast_scores, look_ahead
 from rpgssm.experiments.recipes import recipe
 from rpgssm.tasks import Task, load_task
 from rpgssm.tasks.pendulum import GRAVITY
@@ -54,12 +54,15 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
     train = collect(model.smooth, task.train.observations)
     test = collect(model.smooth, task.test.observations)
     readout = LinearReadout.fit(train.mean, task.train.targets)
-    misfit = Misfit.fit(readout, train)
+    misfit = Misfit.fit(readout, train, task.train.targets)
 
-    past = task.test.observations[:, :CONTEXT]
-    seen = collect(model.smooth, past)
-    ahead = collect(lambda x: model.forecast(x, task.test.time - CONTEXT), past)
-    future = {name: target[:, CONTEXT:] for name, target in task.test.targets.items()}
+    seen = collect(model.smooth, task.test.observations[:, :CONTEXT])
+    steps = task.test.time - CONTEXT
+    (learnt, truth), (ahead, future) = (
+        look_ahead(model.forecast, split.observations, split.targets, CONTEXT, steps)
+        for split in (task.train, task.test)
+    )
+    widening = Misfit.fit(readout, learnt, truth, by_frame=True)
     return Findings(
         dt=task.dt or 1.0,
         swing=float(2 * np.pi / np.sqrt(GRAVITY)),
@@ -71,11 +74,11 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
         truth=task.test.targets,
         smoothed=_track(readout, test, misfit),
         seen=_track(readout, seen, misfit),
-        ahead=_track(readout, ahead, misfit),
+        ahead=_track(readout, ahead, widening),
         r_squared=readout.score(test.mean, task.test.targets),
         pixels=pixel_scores(task, model.latent_dim),
         covered={name: s.coverage["90%"] for name, s in calibrate(readout, test, task.test.targets, misfit).items()},
-        horizon={name: s.r_squared for name, s in forecast_scores(readout, ahead, future, misfit).items()},
+        horizon={name: s.r_squared for name, s in forecast_scores(readout, ahead, future, widening).items()},
         transition=model.transition_,
         history=model.history_,
         kept=int(model.best_step_),

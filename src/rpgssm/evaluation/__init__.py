@@ -11,6 +11,7 @@ from .ceiling import linear_ceiling as linear_ceiling
 from .ceiling import pendulum_ceiling as pendulum_ceiling
 from .forecasting import ForecastScores as ForecastScores
 from .forecasting import forecast_scores as forecast_scores
+from .forecasting import look_ahead as look_ahead
 from .latents import Estimator as Estimator
 from .latents import Latents as Latents
 from .latents import collect as collect

@@ -5,7 +5,8 @@ linear in the latents, errors divided by its root are standard normal, and a 90 
 things break that. A target that is not linear in the latents has a second source of error, the misfit of the readout:
 its residuals on the training data have more variance than w'Σw has on average. And a least-squares readout that leans
 on directions of little variance makes w'Σw larger than the residuals. `Misfit` holds what makes the two agree on the
-training data: a variance to add, or a factor below one. Scores are given without it (`misfit=None`) and with it.
+training data: a variance to add, or a factor below one; for forecasts, one for every frame ahead, because both errors
+grow with the horizon. Scores are given without it (`misfit=None`) and with it.
 """
 
 from dataclasses import dataclass
@@ -42,21 +43,26 @@ def coverage(errors: Float[np.ndarray, "*shape"], level: float) -> float:
 
 @dataclass(frozen=True)
 class Misfit:
-    """How the variance of each decoded target has to be changed to agree with the residuals: v → factor · v + extra."""
+    """How the variance of each decoded target has to be changed to agree with the residuals: v → factor · v + extra.
+
+    Both have a value for each dimension of a target, or (frames, dimensions) if they were fitted by frame.
+    """
 
     factor: Targets
     extra: Targets
 
     @classmethod
-    def fit(cls, readout: LinearReadout, latents: Latents) -> "Misfit":
-        """From the latents that the readout was fitted to."""
+    def fit(cls, readout: LinearReadout, latents: Latents, targets: Targets, *, by_frame: bool = False) -> "Misfit":
+        """From latents and targets of training sequences; `by_frame`: each frame has its own."""
         if latents.cov is None:
             raise ValueError("the latents have no covariances, so there is no variance to compare residuals with")
-        posterior = {name: v.mean((0, 1)) for name, v in readout.variance(latents.cov).items()}
+        over = 0 if by_frame else (0, 1)
+        decoded, variance = readout.predict(latents.mean), readout.variance(latents.cov)
         factor, extra = {}, {}
-        for name, residual in readout.residual.items():
-            extra[name] = np.maximum(residual - posterior[name], 0)
-            factor[name] = np.minimum(residual / np.maximum(posterior[name], 1e-12), 1)
+        for name, truth in targets.items():
+            residual, expected = ((truth - decoded[name]) ** 2).mean(over), variance[name].mean(over)
+            extra[name] = np.maximum(residual - expected, 0)
+            factor[name] = np.minimum(residual / np.maximum(expected, 1e-12), 1)
         return cls(factor, extra)
 
     def __call__(self, variance: Targets) -> Targets:

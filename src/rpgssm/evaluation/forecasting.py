@@ -1,16 +1,19 @@
 """How far ahead a model sees: R² and coverage against horizon.
 
-Forecast latents are decoded through the regression that was fitted on smoothed training latents; nothing is fitted to
-forecasts. At horizon h the score is over all sequences' h-th frame after the context.
+Forecast latents are decoded through the regression that was fitted on smoothed training latents; only the width of the
+intervals may be fitted, to forecasts of training sequences (`Misfit` by frame). At horizon h the score is over all
+sequences' h-th frame after the context.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from .calibration import LEVELS, Misfit, coverage, standardised_errors
-from .latents import Latents
+from .latents import Latents, collect
 from .regression import LinearReadout, Targets, r_squared
 
 
@@ -20,6 +23,23 @@ class ForecastScores:
 
     r_squared: Float[np.ndarray, " horizon"]
     coverage: dict[str, np.ndarray]
+
+
+def look_ahead(
+    forecast: Callable[[np.ndarray, int], Any],
+    observations: Shaped[np.ndarray, "n t *frame"],
+    targets: Targets,
+    context: int,
+    horizon: int,
+    batch: int = 50,
+) -> tuple[Latents, Targets]:
+    """Forecasts from the first `context` frames, and the targets of the `horizon` frames that were forecast."""
+    if context < 1 or horizon < 1 or context + horizon > observations.shape[1]:
+        raise ValueError(
+            f"context = {context} and horizon = {horizon} do not fit into sequences of {observations.shape[1]} frames"
+        )
+    ahead = collect(lambda x: forecast(x, horizon), observations[:, :context], batch)
+    return ahead, {name: target[:, context : context + horizon] for name, target in targets.items()}
 
 
 def forecast_scores(

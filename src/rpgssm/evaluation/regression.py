@@ -42,27 +42,22 @@ def mean_score(scores: dict[str, float], secondary: tuple[str, ...] = ()) -> flo
 
 @dataclass(frozen=True)
 class LinearReadout:
-    """Ordinary least squares with intercept, one for each target.
-
-    `residual` is the variance left over on the data it was fitted to.
-    """
+    """Ordinary least squares with intercept, one for each target."""
 
     weights: dict[str, np.ndarray]
     intercept: dict[str, np.ndarray]
-    residual: dict[str, np.ndarray]
 
     @classmethod
     def fit(cls, mean: Float[np.ndarray, "n t k"], targets: Targets) -> "LinearReadout":
         from sklearn.linear_model import LinearRegression
 
         flat = _flat(mean)
-        weights, intercept, residual = {}, {}, {}
+        weights, intercept = {}, {}
         for name, target in targets.items():
             y = _flat(_same_frames(name, target, mean))
             model = LinearRegression().fit(flat, y)
             weights[name], intercept[name] = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-            residual[name] = ((y - flat @ weights[name].T - intercept[name]) ** 2).mean(0)
-        return cls(weights, intercept, residual)
+        return cls(weights, intercept)
 
     def predict(self, mean: Float[np.ndarray, "n t k"]) -> Targets:
         return {name: mean @ W.T + self.intercept[name] for name, W in self.weights.items()}

@@ -14,7 +14,7 @@ from rpgssm.tasks import Task
 
 from .calibration import Misfit, calibrate
 from .ceiling import ceiling
-from .forecasting import forecast_scores
+from .forecasting import forecast_scores, look_ahead
 from .latents import Estimator, collect
 from .regression import KernelReadout, LinearReadout, angular_error, mean_score
 from .robustness import infer_variants, robustness
@@ -90,10 +90,12 @@ def evaluate(
         "kernel": _with_mean(kernel.score(test.mean, targets), task),
         "filtering": None if filtered is None else _with_mean(readout.score(filtered.mean, targets), task),
     }
-    misfit = None if train.cov is None else Misfit.fit(readout, train)
+    misfit = None if train.cov is None else Misfit.fit(readout, train, task.train.targets)
     scores["forecast"] = None
     if getattr(estimator, "can_forecast", True):
-        scores["forecast"] = _forecast(estimator, task, readout, misfit, shown, context, horizon, batch)
+        scores["forecast"] = _forecast(
+            lambda x, steps: estimator.forecast(shown(x), steps), task, readout, context, horizon, batch
+        )
     if test.cov is not None:
         scores["calibration"] = {
             "posterior": {name: asdict(c) for name, c in calibrate(readout, test, targets).items()},
@@ -114,14 +116,12 @@ def _with_mean(scores: dict[str, float], task: Task) -> dict[str, float]:
     return scores | {"mean": mean_score(scores, task.secondary)}
 
 
-def _forecast(estimator, task: Task, readout, misfit, shown, context: int, horizon: int, batch: int) -> dict[str, Any]:
-    if context < 1 or horizon < 1 or context + horizon > task.test.time:
-        raise ValueError(
-            f"context = {context} and horizon = {horizon} do not fit into sequences of {task.test.time} frames"
-        )
-    past = task.test.observations[:, :context]
-    ahead = collect(lambda x: estimator.forecast(shown(x), horizon), past, batch)
-    future = {name: target[:, context : context + horizon] for name, target in task.test.targets.items()}
+def _forecast(forecast, task: Task, readout, context: int, horizon: int, batch: int) -> dict[str, Any]:
+    (learnt, truth), (ahead, future) = (
+        look_ahead(forecast, split.observations, split.targets, context, horizon, batch)
+        for split in (task.train, task.test)
+    )
+    misfit = None if learnt.cov is None else Misfit.fit(readout, learnt, truth, by_frame=True)
     by_target = forecast_scores(readout, ahead, future, misfit)
     curves = {name: s.r_squared.tolist() for name, s in by_target.items()}
     counted = [s.r_squared for name, s in by_target.items() if name not in task.secondary]

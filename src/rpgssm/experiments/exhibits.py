@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rpgssm.evaluation import Latents, LinearReadout, Misfit
+from rpgssm.evaluation import LinearReadout, Misfit, look_ahead
 from rpgssm.evaluation import collect as collect_latents
 from rpgssm.tasks import Task
 
@@ -57,13 +57,17 @@ def forecast(estimator: Any, task: Task) -> dict[str, Any]:
     train = collect_latents(estimator.smooth, task.train.observations)
     readout = LinearReadout.fit(train.mean, task.train.targets)
     films = task.test.observations[:FILMS, :CONTEXT]
-    parts = [collect_latents(f, films) for f in (estimator.smooth, lambda x: estimator.forecast(x, steps))]
-    mean = np.concatenate([part.mean for part in parts], 1)
+    seen, ahead = (
+        collect_latents(estimator.smooth, films),
+        collect_latents(lambda x: estimator.forecast(x, steps), films),
+    )
     deviation = None
-    if train.cov is not None and all(part.cov is not None for part in parts):
-        cov = np.concatenate([part.cov for part in parts if part.cov is not None], 1)
-        deviation = Misfit.fit(readout, Latents(train.mean, train.cov)).deviation(readout, cov)
-    decoded = readout.predict(mean)
+    if train.cov is not None and seen.cov is not None and ahead.cov is not None:
+        past = Misfit.fit(readout, train, task.train.targets).deviation(readout, seen.cov)
+        learnt, truth = look_ahead(estimator.forecast, task.train.observations, task.train.targets, CONTEXT, steps)
+        future = Misfit.fit(readout, learnt, truth, by_frame=True).deviation(readout, ahead.cov)
+        deviation = {name: np.concatenate([past[name], future[name]], 1) for name in past}
+    decoded = readout.predict(np.concatenate([seen.mean, ahead.mean], 1))
     return {
         "context": CONTEXT,
         "dt": task.dt,
