@@ -55,15 +55,20 @@ def compile_quickly(tmp_path_factory) -> Callable[[], AbstractContextManager[Non
 
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a fresh Python with the given arguments, as a user would: none of the settings above hold in it."""
+    """Run a fresh Python with the given arguments, as a user would: none of the settings above hold in it.
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    `quick`: programs that run only once are compiled quickly rather than well.
+    """
+
+    def run(*arguments: str, quick: bool = False) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {
             "PYTHONPATH": str(SOURCE),
             "JAX_PLATFORMS": "cpu",
             "COLUMNS": "120",
             "NO_COLOR": "1",
         }
+        if quick:
+            environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
         return subprocess.run(
             [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
         )

@@ -75,7 +75,13 @@ class Fake:
 
     def save(self, folder, overwrite=False):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / "config.json").write_text("{}")
+        np.save(Path(folder) / "mixing.npy", self.mixing)
+
+    @classmethod
+    def load(cls, folder):
+        loaded = cls()
+        loaded.mixing = np.load(Path(folder) / "mixing.npy")
+        return loaded
 
 
 def write_result(results, run, linear, *, kernel=None, ceiling=None, seconds=60.0, status="finished", **more):

@@ -7,7 +7,7 @@ import pytest
 
 from rpgssm.experiments import running, store
 from rpgssm.experiments.plans import plan
-from rpgssm.experiments.running import Interrupted, execute
+from rpgssm.experiments.running import Interrupted, execute, rescore
 from rpgssm.experiments.scoring import curve
 from rpgssm.training import TrainingDiverged
 
@@ -133,3 +133,23 @@ def test_curves_are_thinned_to_validated_steps():
     assert thin["step"][-1] == 10000
     assert None not in thin["validation_loss"]
     assert [2 * x for x in thin["loss"]] == pytest.approx(thin["validation_loss"])
+
+
+def test_scoring_again_changes_scores_and_nothing_else(run, tmp_path, lenient_promotion):
+    results, work = tmp_path / "results", tmp_path / "work"
+    assert not rescore(run, results, work, lambda name: Fake)  # nothing is done yet
+    first = do(run, tmp_path).content
+    spoilt = json.loads((results / run.path).read_text())
+    spoilt["scores"]["linear"]["z"] = -1.0
+    (results / run.path).write_text(json.dumps(spoilt))
+    assert rescore(run, results, work, lambda name: Fake)
+    again = json.loads((results / run.path).read_text())
+    assert again.pop("rescored_with_version") == first["version"]
+    changing = ("evaluation_seconds",)
+    assert {k: v for k, v in again.items() if k not in changing} == {
+        k: v for k, v in first.items() if k not in changing
+    }
+    assert len(Fake.fits) == 1
+    (work / run.identity / "model" / "mixing.npy").unlink()
+    (work / run.identity / "model").rmdir()
+    assert not rescore(run, results, work, lambda name: Fake)

@@ -326,10 +326,20 @@ def _eigenvalues(f: Findings) -> Any:
     near.set_title("closer: the slow ones, near 1")
     beside: dict[str, Any] = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
     plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    for value in close[close.imag > 1e-3]:
+    turning = close[close.imag > 1e-3]
+    for value in _apart(turning[np.argsort(-np.abs(turning))], 0.12 * reach)[:6]:
         seconds = 2 * np.pi * f.dt / np.angle(value)
         near.annotate(f"{seconds:.2f} s", (value.real, value.imag), color=BLUE, fontsize=8, bbox=plain, **beside)
     return drawn
+
+
+def _apart(values: np.ndarray, height: float) -> list[Any]:
+    """Those of the values, the first ones first, whose labels have room above and below."""
+    chosen: list[Any] = []
+    for value in values:
+        if all(abs(value.imag - other.imag) > height for other in chosen):
+            chosen.append(value)
+    return chosen
 
 
 def _film(f: Findings) -> str:

@@ -1,4 +1,4 @@
-"""`rpgssm experiment`: run, status, table, report."""
+"""`rpgssm experiment`: run, rescore, status, table, report."""
 
 import multiprocessing
 import os
@@ -14,7 +14,7 @@ from rpgssm.experiments.claims import Claims
 from rpgssm.experiments.estimates import Clock, duration
 from rpgssm.experiments.plans import plan
 from rpgssm.experiments.queues import open_queue
-from rpgssm.experiments.running import Interrupted, execute
+from rpgssm.experiments.running import Interrupted, execute, rescore
 from rpgssm.experiments.runs import Run, describe
 from rpgssm.experiments.workers import work_through
 from rpgssm.tasks.cache import cache_directory
@@ -30,6 +30,8 @@ def perform(action: object) -> None:
     match action:
         case c.RunExperiment():
             run(action)
+        case c.Rescore():
+            score_again(action)
         case c.Status():
             status(action)
         case c.Table():
@@ -72,6 +74,16 @@ def labour(command: c.RunExperiment) -> dict[str, str]:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
     return work_through(queue, runs, results, do, tell=tell, wait=command.wait)
+
+
+def score_again(command: c.Rescore) -> None:
+    work, results = folders(command.places, command.which)
+    for one in planned(command.name, command.which):
+        began = time.perf_counter()
+        if rescore(one, results, work, estimator_class, data_dir=command.data_dir):
+            print(f"{one.identity}: scored in {duration(time.perf_counter() - began)}", flush=True)
+        elif (results / one.path).is_file():
+            print(f"{one.identity}: its model is not in {work}; the result stays as it is", flush=True)
 
 
 def _together(command: c.RunExperiment) -> dict[str, str]:

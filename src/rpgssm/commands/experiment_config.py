@@ -79,6 +79,20 @@ class RunExperiment:
 
 
 @dataclass(frozen=True)
+class Rescore:
+    """Score the fitted models of finished runs anew, without training: for when the evaluation has changed."""
+
+    name: Positional[Name]
+    """Which experiment."""
+
+    which: Annotated[Which, tyro.conf.arg(name="")] = Which()
+    places: Annotated[Places, tyro.conf.arg(name="")] = Places()
+
+    data_dir: Path | None = None
+    """Folder with the real files (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
+
+
+@dataclass(frozen=True)
 class Status:
     """Show what of an experiment is done, at work, and to come."""
 
@@ -123,6 +137,7 @@ class Experiment:
 
     action: (
         Annotated[RunExperiment, tyro.conf.subcommand("run", prefix_name=False)]
+        | Annotated[Rescore, tyro.conf.subcommand("rescore", prefix_name=False)]
         | Annotated[Status, tyro.conf.subcommand("status", prefix_name=False)]
         | Annotated[Table, tyro.conf.subcommand("table", prefix_name=False)]
         | Annotated[Report, tyro.conf.subcommand("report", prefix_name=False)]

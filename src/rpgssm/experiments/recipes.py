@@ -46,8 +46,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
     "double-pendulum": NONLINEAR
-    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 300},
-    "tracking": NONLINEAR | {"max_steps": 400},
+    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 600},
+    "tracking": NONLINEAR | {"max_steps": 600},
 }
 
 

@@ -43,13 +43,7 @@ def execute(
     if done is not None:
         return done
     folder = work / run.identity
-    task = load_task(
-        run.task,
-        seed=run.task_seed,
-        data_dir=data_dir,
-        background=run.background,  # pyright: ignore[reportArgumentType]
-        source=run.source,  # pyright: ignore[reportArgumentType]
-    )
+    task = _task(run, data_dir)
     estimator = make(run, build, folder, verbose=verbose, checkpoint_every=checkpoint_every)
     content: dict[str, Any] = {"data": task.description, "parameters": _parameters(estimator)}
     curve = Curve(task, int(estimator.max_steps), folder / CURVE)
@@ -60,8 +54,9 @@ def execute(
     else:
         if estimator.stopped_ == "interrupted":
             raise Interrupted(run.identity)
-        content |= {"status": "finished"} | _measured(estimator, task, run, data_dir)
+        content |= {"status": "finished", "training": scoring.training(estimator)}
         content["training"]["validation_r2"] = curve.columns()
+        content |= _measured(estimator, task, run, data_dir)
         estimator.save(folder / MODEL, overwrite=True)
     content |= {"version": __version__, "packages": _packages(), "machine": store.machine()}
     store.write(results, run, content)
@@ -69,6 +64,31 @@ def execute(
     result = store.read(results, run)
     assert result is not None
     return result
+
+
+def rescore(run: Run, results: Path, work: Path, build: Builder, *, data_dir: Path | None = None) -> bool:
+    """Score the fitted model of a finished run anew and store that; what is known of its training stays.
+
+    False if there is nothing to score: the run is not done, or its model is not in this working folder.
+    """
+    old, folder = store.read(results, run), work / run.identity / MODEL
+    if old is None or not old.finished or not folder.exists():
+        return False
+    estimator = build(METHODS[run.method].estimator).load(folder)
+    content = {name: value for name, value in old.content.items() if name not in ("format", "run")}
+    found = _measured(estimator, _task(run, data_dir), run, data_dir)
+    store.write(results, run, {**content, **found, "rescored_with_version": __version__})
+    return True
+
+
+def _task(run: Run, data_dir: Path | None) -> Task:
+    return load_task(
+        run.task,
+        seed=run.task_seed,
+        data_dir=data_dir,
+        background=run.background,  # pyright: ignore[reportArgumentType]
+        source=run.source,  # pyright: ignore[reportArgumentType]
+    )
 
 
 def make(run: Run, build: Builder, folder: Path, *, verbose: bool, checkpoint_every: int) -> Any:
@@ -113,7 +133,6 @@ def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None) -> di
     content = {
         "scores": scoring.scores(estimator, task, run, data_dir),
         "validation": scoring.validation(estimator, task, train),
-        "training": scoring.training(estimator),
         "exhibits": exhibits.collect(estimator, task, run, train, data_dir),
     }
     return content | {"evaluation_seconds": time.perf_counter() - began}
