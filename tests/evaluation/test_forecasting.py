@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from rpgssm.evaluation import Latents, LinearReadout, Misfit, forecast_scores, look_ahead, r_squared
+from rpgssm.evaluation import Latents, LinearReadout, Misfit, collect, forecast_scores, look_ahead, r_squared
 
 
 def decaying(n=3000, steps=6, a=0.8, seed=0):
@@ -73,3 +75,20 @@ def test_looking_ahead_shows_only_the_context():
     np.testing.assert_array_equal(truth["y"][..., 0], [[4, 5, 6], [13, 14, 15]])
     with pytest.raises(ValueError, match="context = 7 and horizon = 3 do not fit into sequences of 9 frames"):
         look_ahead(last, x, {"y": x}, context=7, horizon=3)
+
+
+def test_a_covariance_that_all_sequences_share_is_kept_once():
+    rng = np.random.default_rng(5)
+    x, shared = rng.standard_normal((7, 4, 2)), np.stack([np.eye(2) * s for s in (1.0, 2.0, 3.0, 4.0)])[None]
+    once = collect(lambda part: SimpleNamespace(mean=part, cov=shared), x, batch=3)
+    full = collect(lambda part: Latents(part, np.repeat(shared, len(part), 0)), x, batch=3)
+    assert once.cov is not None
+    assert full.cov is not None
+    assert once.cov.strides[0] == 0
+    np.testing.assert_array_equal(once.cov, full.cov)
+    readout = LinearReadout.fit(x, {"y": x @ np.array([[1.0], [2.0]])})
+    np.testing.assert_allclose(readout.variance(once.cov)["y"], readout.variance(full.cov)["y"])
+    differ = iter([shared, 2 * shared, shared])
+    mixed = collect(lambda part: SimpleNamespace(mean=part, cov=next(differ)), x, batch=3)
+    assert mixed.cov is not None
+    np.testing.assert_array_equal(mixed.cov[:, 0, 0, 0], [1, 1, 1, 2, 2, 2, 1])

@@ -50,5 +50,14 @@ def collect(infer: Callable[[np.ndarray], Any], observations: np.ndarray, batch:
         means.append(mean)
         cov = getattr(out, "cov", None)
         if cov is not None:
-            covs.append(np.broadcast_to(np.asarray(cov, np.float64), (*mean.shape, mean.shape[-1])))
-    return Latents(np.concatenate(means), np.concatenate(covs) if covs else None)
+            covs.append(np.asarray(cov, np.float64))
+    return Latents(np.concatenate(means), _joined(covs, means) if covs else None)
+
+
+def _joined(covs: list[np.ndarray], means: list[np.ndarray]) -> np.ndarray:
+    """Covariances of all sequences; if they are all the same, one that is stored once."""
+    if all(len(cov) == 1 and np.array_equal(cov, covs[0]) for cov in covs):
+        return np.broadcast_to(covs[0], (sum(map(len, means)), *covs[0].shape[1:]))
+    return np.concatenate(
+        [np.broadcast_to(cov, (len(mean), *cov.shape[1:])) for cov, mean in zip(covs, means, strict=True)]
+    )

@@ -64,7 +64,11 @@ class LinearReadout:
 
     def variance(self, cov: Float[np.ndarray, "n t k k"]) -> Targets:
         """Variance of each dimension of the targets that the latents' covariance means."""
-        return {name: np.einsum("dk,ntkl,dl->ntd", W, cov, W, optimize=True) for name, W in self.weights.items()}
+        once = cov[:1] if cov.strides[0] == 0 else cov  # the same for all sequences
+        return {
+            name: np.broadcast_to(np.einsum("dk,ntkl,dl->ntd", W, once, W, optimize=True), (*cov.shape[:2], W.shape[0]))
+            for name, W in self.weights.items()
+        }
 
     def score(self, mean: Float[np.ndarray, "n t k"], targets: Targets) -> dict[str, float]:
         predicted = self.predict(mean)
