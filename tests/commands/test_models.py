@@ -215,3 +215,20 @@ def test_a_task_is_fitted_and_evaluated(tmp_path, capsys, monkeypatch):
     assert len(np.load(tmp_path / "z.npy")) == 50
     message = fails(capsys, "transform", folder, "task:linear-small:all", "-o", tmp_path / "y.npy")
     assert "asks for the split 'all': a task has train, validation, test" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["rpgssm", "svae", "dkf", "kvae", "linear-gaussian", "cpc", "dcl", "rkn"])
+def test_every_model_from_task_to_scores(model, tmp_path, capsys):
+    folder = tmp_path / "run"
+    latents = "6" if model == "rkn" else "3"
+    settings = ["--model", model, "--latent-dim", latents, "--max-steps", "4", "--quiet"]
+    main(["fit", "task:linear-small", "-o", str(folder), *settings])
+    main(["info", str(folder)])
+    main(["transform", str(folder), "task:linear-small", "-o", str(tmp_path / "z.npz")])
+    with np.load(tmp_path / "z.npz") as written:
+        assert np.isfinite(written["mean"]).all()
+    main(["evaluate", str(folder), "--task", "linear-small"])
+    scores = json.loads((folder / "evaluation-linear-small" / "evaluation.json").read_text())
+    assert -1 < scores["linear"]["z"] < 1
+    assert "linear" in capsys.readouterr().out

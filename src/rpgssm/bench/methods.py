@@ -1,9 +1,10 @@
 """What a training step of every compared method costs, on the linear tasks and on images of a pendulum.
 
 All methods get batches of the same shape, and the settings of the compact protocol: linear networks for the linear
-tasks, light convolutional ones for images, latents of the true dimension or 16. Masking, which the paper applies to all
-baselines, is on for those that have it. The data are random numbers of the right shape. Tasks come one after the other;
-within a task all methods are compiled first, and then take turns in an order that rotates.
+tasks, light convolutional ones for images; latents of the true dimension, and 16 for images, for all alike. Masking,
+which the paper applies to all baselines, is on for those that have it. The data are random numbers of the right shape.
+Tasks come one after the other; within a task all methods are compiled first, and then take turns in an order that
+rotates.
 
 A step is the whole of it: choosing the batch, networks, loss, gradient, optimiser, projection. EM has no such steps: an
 iteration on one batch takes their place.
@@ -37,6 +38,7 @@ from rpgssm.training.program import Program
 
 TASKS: dict[str, tuple[int, ...]] = {**{name: (dim,) for name, (_, dim) in SIZES.items()}, "pendulum": (24, 24)}
 EM = "LinearGaussianSSM"
+IMAGE_LATENTS = 16
 STEPS = {1: 16, 2: 2}  # optimiser steps per call, for frames that are vectors and for images
 
 
@@ -108,6 +110,8 @@ def make(method: str, task: str, shape: Shape) -> Any:
     """The estimator of a method as the compact protocol has it for a task, but for the size of its batches."""
     name = METHODS[method].estimator
     settings = compact(task, method)[0]
+    if len(TASKS[task]) > 1:
+        settings = settings | {"latent_dim": IMAGE_LATENTS}
     if name != EM:
         settings = settings | {"batch_size": shape.batch, "window": None}
     if METHODS[method].masked:

@@ -4,11 +4,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from rpgssm.data import Modality, Sequences
-from rpgssm.models.decoder import decoder_loss
+from rpgssm.models.decoder import decoder_loss, sample_latents
 from rpgssm.models.rpgssm import label
 from rpgssm.training import TrainingConfig, train
 
@@ -24,11 +25,25 @@ class DecodingEstimator(SequenceEstimator):
     """An estimator with decoders from latents to frames, one for each modality, in `decoders_`."""
 
     def fit_decoder(
-        self: T, X: Any, *, mask: Any = None, controls: Any = None, steps: int = 1000, learning_rate: float = 2e-3
+        self: T,
+        X: Any,
+        *,
+        mask: Any = None,
+        controls: Any = None,
+        steps: int = 1000,
+        learning_rate: float = 2e-3,
+        samples: int = 0,
     ) -> T:
-        """Train decoders from the smoothed latents to the frames, to see what the latents hold. The model stays."""
+        """Train decoders from the smoothed latents to the frames, to see what the latents hold. The model stays.
+
+        They learn from the posterior's means, or, as in the paper, from `samples` draws of the posterior of each frame:
+        that takes so many times as long.
+        """
         data, _ = self._sequences(X, mask, controls)
-        latents = inference.in_batches(partial(inference.smooth, self.model_), data).mean
+        posterior = inference.in_batches(partial(inference.smooth, self.model_), data)
+        latents = np.asarray(posterior.mean)
+        if samples:
+            latents = self._draws(posterior, int(samples))
         config = TrainingConfig(
             max_steps=steps,
             batch_size=min(self.batch_size, 8),
@@ -39,7 +54,7 @@ class DecodingEstimator(SequenceEstimator):
         )
         for name in data.names:
             modality = data.modalities[name]
-            pair = Sequences({"frames": modality, "latents": Modality(np.asarray(latents))}, None, data.lengths)
+            pair = Sequences({"frames": modality, "latents": Modality(latents)}, None, data.lengths)
             decoder = self._build_decoder(name, modality)
             trained = train(decoder, _objective, pair, config, label=label, progress=bool(self.verbose))
             self.decoders_[name] = trained.model
@@ -77,6 +92,21 @@ class DecodingEstimator(SequenceEstimator):
         """From latents to frames, by modality."""
         return self.decoders_
 
+    def _draws(self, posterior: Any, samples: int) -> np.ndarray:
+        """Draws of each frame's posterior (N, T, samples, K)."""
+        if samples < 0:
+            raise ValueError(f"samples is {samples}: at least 1, or 0 for the posterior's means")
+        if getattr(posterior, "cov", None) is None:
+            raise ValueError(f"samples is {samples}, but {type(self).__name__} has no posterior to draw from: use 0")
+        key = jax.random.fold_in(jax.random.key(int(self.random_state)), 999)
+        parts = [
+            np.asarray(
+                sample_latents(jax.random.fold_in(key, i), jnp.asarray(mean)[None], jnp.asarray(cov)[None], samples)
+            )[:, 0]
+            for i, (mean, cov) in enumerate(zip(posterior.mean, posterior.cov, strict=True))
+        ]
+        return np.moveaxis(np.stack(parts), 1, 2)
+
     def _check_decoders(self) -> None:
         if not self._decoders():
             raise NotFittedError("there is no auxiliary decoder yet: call fit_decoder(X) first")
@@ -89,5 +119,7 @@ class DecodingEstimator(SequenceEstimator):
 
 def _objective(decoder, batch, key):
     del key  # nothing here is random
-    frames = batch.modalities["frames"]
-    return decoder_loss(decoder, batch.modalities["latents"].values, frames.frames(), frames.mask)
+    frames, latents = batch.modalities["frames"], batch.modalities["latents"].values
+    if latents.ndim == 4:  # draws
+        latents = jnp.moveaxis(latents, 2, 0)
+    return decoder_loss(decoder, latents, frames.frames(), frames.mask)

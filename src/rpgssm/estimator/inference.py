@@ -103,7 +103,16 @@ def in_batches(
         out = jax.device_get(function(data.take(indices), *rest))
         keep = min(size, count - start)
         parts.append(jax.tree.map(lambda x, keep=keep: _repeat(x, size)[:keep], out))
-    return jax.tree.map(lambda *x: x[0] if len(x) == 1 else np.concatenate(x), *parts)
+    return jax.tree.map(_joined, *parts)
+
+
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    """The parts, one after the other; what is the same for all sequences is still stored once."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(x.ndim and x.strides[0] == 0 and np.array_equal(x[0], parts[0][0]) for x in parts):
+        return np.broadcast_to(parts[0][:1], (sum(map(len, parts)), *parts[0].shape[1:]))
+    return np.concatenate(parts)
 
 
 def _repeat(x: np.ndarray, size: int) -> np.ndarray:

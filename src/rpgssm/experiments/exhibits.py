@@ -21,12 +21,17 @@ MOMENTS = 8  # frames of the film that is reconstructed
 FILMS = 3  # whose forecasts are stored; figures show the first
 
 
-def collect(estimator: Any, task: Task, run: Run, train: np.ndarray, data_dir: Any = None) -> dict[str, Any]:
-    """The exhibits of a task; none for most. `train` are the smoothed means of the training sequences."""
+def collect(
+    estimator: Any, task: Task, run: Run, train: np.ndarray, data_dir: Any = None, drawn: Any = None
+) -> dict[str, Any]:
+    """The exhibits of a task; none for most. `train` are the smoothed means of the training sequences.
+
+    `drawn` are reconstructions of the same model if there are some already: an auxiliary decoder takes minutes.
+    """
     if run.task == "cifar10-pendulum":
         out: dict[str, Any] = {}
         if METHODS[run.method].decoder == "own" or run.decoder_steps:
-            out["reconstructions"] = reconstructions(estimator, task, run)
+            out["reconstructions"] = drawn or reconstructions(estimator, task, run)
         if getattr(estimator, "can_forecast", True):
             out["forecast"] = forecast(estimator, task)
         return out

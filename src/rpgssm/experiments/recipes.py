@@ -46,9 +46,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
     "double-pendulum": NONLINEAR
-    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 600},
+    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 150},
     "tracking": NONLINEAR | {"max_steps": 600},
 }
+
+LONGER = {"cifar10-double-pendulum": 600}  # steps, where finding the arms before a background takes longer
 
 
 def recipe(task: str) -> dict[str, Any]:
@@ -56,4 +58,6 @@ def recipe(task: str) -> dict[str, Any]:
     settings = dict(RECIPES[FAMILIES[task]])
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
+    if task in LONGER:
+        settings["max_steps"] = LONGER[task]
     return settings

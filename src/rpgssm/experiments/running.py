@@ -76,7 +76,8 @@ def rescore(run: Run, results: Path, work: Path, build: Builder, *, data_dir: Pa
         return False
     estimator = build(METHODS[run.method].estimator).load(folder)
     content = {name: value for name, value in old.content.items() if name not in ("format", "run")}
-    found = _measured(estimator, _task(run, data_dir), run, data_dir)
+    drawn = old.content["exhibits"].get("reconstructions")
+    found = _measured(estimator, _task(run, data_dir), run, data_dir, drawn)
     store.write(results, run, {**content, **found, "rescored_with_version": __version__})
     return True
 
@@ -127,13 +128,13 @@ def _taken_over(results: Path, run: Run) -> store.Result | None:
     return store.read(results, run)
 
 
-def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None) -> dict[str, Any]:
+def _measured(estimator: Any, task: Task, run: Run, data_dir: Path | None, drawn: Any = None) -> dict[str, Any]:
     began = time.perf_counter()
     train = scoring.means(estimator, task.train.observations)
     content = {
         "scores": scoring.scores(estimator, task, run, data_dir),
         "validation": scoring.validation(estimator, task, train),
-        "exhibits": exhibits.collect(estimator, task, run, train, data_dir),
+        "exhibits": exhibits.collect(estimator, task, run, train, data_dir, drawn),
     }
     return content | {"evaluation_seconds": time.perf_counter() - began}
 

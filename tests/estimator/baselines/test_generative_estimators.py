@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -116,6 +118,31 @@ def test_settings_are_kept_and_checked(name, x):
         model.fit(x, controls=np.zeros((N, T, 1), np.float32))
     with pytest.raises(ValueError, match="latent_dim is 0"):
         copy.set_params(latent_dim=0).fit(x)
+
+
+@pytest.mark.parametrize("name", [pytest.param("dkf", marks=slow), "kvae"])
+def test_resumed_runs_end_where_whole_ones_do(name, x, tmp_path):
+    """Also where the phase of training changes after the checkpoint, by a count of steps in the model."""
+    settings = {"max_steps": 6, "checkpoint_every": 3, "learning_rate": 0.01, "mask_size": 0}
+    settings |= {"warmup_steps": 4} if name == "kvae" else {}
+
+    def stop(estimator, report):
+        raise KeyboardInterrupt
+
+    def trained(folder=None, **options):
+        return fresh(name).set_params(**settings, checkpoint_dir=folder).fit(x, **options)
+
+    whole, part = trained(), trained(tmp_path, callbacks=[stop])
+    resumed = trained(tmp_path, resume=True)
+    assert [model.n_steps_ for model in (whole, part, resumed)] == [6, 3, 6]
+    leaves = [jax.tree.leaves(eqx.filter(model.model_, eqx.is_array)) for model in (whole, part, resumed)]
+    for expected, found in zip(leaves[0], leaves[2], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(leaves[0], leaves[1], strict=True))
+    if name == "kvae":
+        assert float(resumed.model_.steps) == 6
+        first, second = (np.asarray(model.model_.mixture[1].weight) for model in (part, whole))
+        assert (first != second).any()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from rpgssm.data import Modality, Sequences
 from rpgssm.estimator.baselines.dcl import DCL
-from rpgssm.models.baselines.dcl import DCLModel, objective
+from rpgssm.models.baselines.dcl import DCLModel, _predict, objective
 from rpgssm.models.encoders import make_encoder
 
 from .small_worlds import falls_on_average, linear_r2, rotation, score_on_linear_medium, turning
@@ -68,6 +68,22 @@ def test_fewer_negatives_against_a_loop():
     expected, _ = naive(model, data, choose=[0, 3, 7, 10, 14])  # 5 of 18, evenly spaced
     np.testing.assert_allclose(loss_of(model, data, negatives=5)[0], expected, rtol=1e-4)
     np.testing.assert_allclose(loss_of(model, data, negatives=99)[0], naive(model, data)[0], rtol=1e-4)
+
+
+def test_matrices_are_drawn_by_how_well_they_predict():
+    """At a low temperature it is one matrix alone, with probabilities that the temperature does not change."""
+    model, draws, rng = make_model(3), 4000, np.random.default_rng(0)
+    y, following = rng.normal(size=(2, 1, 1, 2)).astype(np.float32)
+    now, then = (jnp.asarray(np.broadcast_to(v, (1, draws, 2))) for v in (y, following))
+    predicted = np.asarray(_predict(model, now, then, 1e-4, jax.random.key(0))[0])
+    each = np.asarray(model.each_prediction(jnp.asarray(y[0, 0])))
+    apart = np.abs(predicted[:, None] - each[None]).max(-1)
+    assert np.mean(apart.min(1) < 1e-3) > 0.99
+    fit = -np.sum((each - following[0, 0]) ** 2, -1)
+    expected = np.exp(fit) / np.exp(fit).sum()
+    assert expected.max() < 0.9
+    found = np.bincount(apart.argmin(1), minlength=3) / draws
+    np.testing.assert_allclose(found, expected, atol=4 * 0.5 / draws**0.5)
 
 
 def test_matrices_start_at_the_identity():

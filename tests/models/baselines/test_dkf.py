@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rpgssm.data import Modality, Sequences
 from rpgssm.models.baselines.dkf import KINDS, DKFModel, TimeConvolutions
+from rpgssm.models.baselines.generative import objective
 from rpgssm.models.encoders import LinearEncoder
 
 from .linear_worlds import D, K, N, T, batch_of, emission_of, log_marginal, log_normal, prior_of, world
@@ -20,6 +22,11 @@ def model_of(w, posterior, **settings) -> DKFModel:
     return DKFModel(prior_of(w), encoders, {"x": emission_of(w)}, posterior, key=key, dtype=jnp.float64, **settings)
 
 
+def kinds(*quick: str) -> list:
+    """All posteriors, of which these are always tested and the others are slow."""
+    return [k if k in quick else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+
+
 @eqx.filter_jit
 def everything(model, batch):
     """Bounds and trajectories for many samples, and the moments."""
@@ -28,7 +35,7 @@ def everything(model, batch):
     return bound, model.sample_posterior(jax.random.key(1), batch, SAMPLES), model.smooth(batch)
 
 
-@pytest.mark.parametrize("posterior", [pytest.param(k, marks=pytest.mark.slow) if k != "linear" else k for k in KINDS])
+@pytest.mark.parametrize("posterior", kinds("linear"))
 def test_bound_moments_and_samples(posterior):
     w = world()
     model = model_of(w, posterior, covariance="cholesky" if posterior == "linear" else "diagonal")
@@ -85,6 +92,53 @@ def test_hidden_and_missing_frames_are_zeros_to_the_network():
     assert float(of_hidden.reconstruction[1]) != float(of_blank.reconstruction[1])
     of_missing = bound(model, batch_of(w, ~np.asarray(hidden)), nothing)
     np.testing.assert_allclose(of_missing.kl, of_blank.kl, rtol=1e-12)
+
+
+def padded(x, lengths, time) -> Sequences:
+    """Sequences cut to these lengths, the rest up to `time` frames filled with what must not matter."""
+    there = np.arange(time) < lengths[:, None]
+    values = np.pad(x, ((0, 0), (0, time - x.shape[1]), (0, 0)))
+    values = np.where(there[..., None], values, 5.0)
+    return Sequences({"x": Modality(jnp.asarray(values), jnp.asarray(there))}, None, jnp.asarray(lengths))
+
+
+def stirred(model) -> DKFModel:
+    """The same without parameters that are zero, hence with a network that answers to frames of zeros.
+
+    Convolutions are over a few frames only: they compile in less time.
+    """
+    network, first, second = model.network, *jax.random.split(jax.random.key(3))
+    if isinstance(network, TimeConvolutions):
+        network = TimeConvolutions(D, network.out_dim, 3, key=first, dtype=jnp.float64)
+    network = jax.tree.map(lambda v: v + 0.3 * jax.random.normal(second, v.shape, v.dtype), network)
+    return eqx.tree_at(lambda m: m.network, model, network)
+
+
+@pytest.mark.parametrize("posterior", kinds("linear"))
+def test_padding_changes_neither_bound_nor_gradient(posterior):
+    """With the same noise, which for the frames that exist does not depend on how many follow."""
+    w = world()
+    model, key = stirred(model_of(w, posterior)), jax.random.key(2)
+    both = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, b: objective(m, b, key), has_aux=True))
+    (value, info), gradient = both(model, batch_of(w))
+    (same, same_info), same_gradient = both(model, padded(w.x, np.array([T] * N, np.int32), T + 3))
+    np.testing.assert_allclose(same, value, rtol=1e-12)
+    for name, term in info["per_sequence"].items():
+        np.testing.assert_allclose(same_info["per_sequence"][name], term, rtol=1e-12)
+    for a, b in zip(jax.tree.leaves(same_gradient), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+    assert max(float(abs(leaf).max()) for leaf in jax.tree.leaves(gradient.network)) > 1e-3
+
+
+@pytest.mark.parametrize("posterior", kinds("nonlinear", "convolutional"))
+def test_latents_depend_on_nothing_but_their_own_sequence(posterior):
+    """Neither on the other sequences of the batch nor on how much longer these are."""
+    w = world()
+    model, smooth = stirred(model_of(w, posterior)), eqx.filter_jit(lambda m, b: m.smooth(b))
+    together = smooth(model, padded(w.x, np.array([T, 3, 5], np.int32), T))
+    alone = smooth(model, Sequences({"x": Modality(jnp.asarray(w.x[1:2, :3]))}))
+    np.testing.assert_allclose(together.mean[1, :3], alone.mean[0], atol=1e-12)
+    np.testing.assert_allclose(together.cov[1, :3], alone.cov[0], atol=1e-12)
 
 
 def test_convolutions_over_time_against_loops():

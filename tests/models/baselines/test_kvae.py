@@ -11,7 +11,7 @@ from rpgssm.models.baselines.generative import make_emission
 from rpgssm.models.baselines.kvae import CODE_NOISE, FIRST_VARIANCE, STATE_NOISE, KVAEModel
 from rpgssm.models.encoders import LinearEncoder
 
-from .linear_worlds import joint, log_normal
+from .linear_worlds import dense_kl, joint, log_normal
 
 N, T, K, CODE, D = 2, 5, 3, 2, 4
 STEPS = 3
@@ -36,6 +36,12 @@ def x():
 
 def batch_of(x, mask=None) -> Sequences:
     return Sequences({"x": Modality(jnp.asarray(x), None if mask is None else jnp.asarray(mask))})
+
+
+def affine(emission):
+    """Weight and bias of a linear decoder."""
+    layer = emission.decoder.layers.layers[0]
+    return layer.weight, layer.bias
 
 
 def sigmoid(x):
@@ -121,6 +127,53 @@ def test_the_bound_is_that_of_the_sampled_codes(model, x):
         frames = np.asarray(model.emissions["x"].mean(jnp.asarray(decoded)))
         total = sum(log_normal(x[n, t], frames[t], 0.25 * np.eye(D)) for t in range(T) if mask[n, t])
         assert float(bound.reconstruction[n]) == pytest.approx(0.3 * total, rel=1e-6)
+
+
+@pytest.mark.parametrize("missing", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_bound_is_below_the_likelihood(model, missing):
+    """With matrices that are all alike (z, a, x) are jointly Gaussian, and the gap is the divergence of q."""
+    rng = np.random.default_rng(1)
+    A, C = 0.9 * np.linalg.qr(rng.normal(size=(K, K)))[0], rng.normal(size=(CODE, K))
+    W, d = 3 * rng.normal(size=(CODE, D)), rng.normal(size=D)
+    # codes near those that the frames stand for, with variances that differ
+    to_code = np.concatenate([np.linalg.pinv(W), 0.02 * rng.normal(size=(D, CODE))], 1)
+    bias = np.concatenate([-d @ np.linalg.pinv(W), -np.ones(CODE)])
+    alike = eqx.tree_at(
+        lambda m: (m.A, m.C, m.to_code.weight, m.to_code.bias, *affine(m.emissions["x"])),
+        model,
+        [jnp.asarray(v) for v in (np.stack([A] * 3), np.stack([C] * 3), to_code, bias, W, d)],
+    )
+    mean, cov = joint(
+        np.zeros(K), FIRST_VARIANCE * np.eye(K), [A] * (T - 1), np.zeros((T, K)), [STATE_NOISE * np.eye(K)] * T
+    )
+    z = rng.multivariate_normal(mean, cov, N).reshape(N, T, K)
+    a = z @ C.T + CODE_NOISE**0.5 * rng.normal(size=(N, T, CODE))
+    x = a @ W + d + 0.5 * rng.normal(size=(N, T, D))
+    samples, mask = 1000, np.ones((N, T), bool)
+    mask[1, 3] = not missing
+    batch = batch_of(x, mask if missing else None)
+
+    @eqx.filter_jit
+    def run(model):
+        keys = jax.random.split(jax.random.key(0), samples)
+        return model.codes(batch), jax.vmap(lambda key: model.bound(batch, key, weight=1.0))(keys)
+
+    codes, bound = run(alike)
+    values = np.asarray(bound.reconstruction) - np.asarray(bound.kl)
+    average, error = values.mean(0), values.std(0) / samples**0.5
+    assert (error < 0.1).all()
+    for n in range(N):
+        seen = np.flatnonzero(mask[n])
+        emit, decode = np.kron(np.eye(T)[seen], C), np.kron(np.eye(len(seen)), W.T)
+        cov_a = emit @ cov @ emit.T + CODE_NOISE * np.eye(len(seen) * CODE)
+        cov_x = decode @ cov_a @ decode.T + 0.25 * np.eye(len(seen) * D)
+        apart = (x[n, seen] - d).reshape(-1)
+        likelihood = log_normal(apart, np.zeros(len(apart)), cov_x)
+        gain = cov_a @ decode.T @ np.linalg.inv(cov_x)
+        exact = gain @ apart, cov_a - gain @ decode @ cov_a
+        q = np.asarray(codes.mean)[n, seen].reshape(-1), np.diag(np.asarray(codes.variance)[n, seen].reshape(-1))
+        assert average[n] + 4 * error[n] < likelihood
+        assert abs(average[n] - (likelihood - dense_kl(q, exact))) < 4 * error[n]
 
 
 @pytest.mark.slow

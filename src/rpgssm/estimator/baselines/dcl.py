@@ -22,8 +22,9 @@ from .representation import RepresentationEstimator, keys_of
 class DCL(RepresentationEstimator):
     """Dynamics contrastive learning: an encoder whose output moves linearly, or by one of several matrices.
 
-    Gives a representation of each frame by itself, dynamics, and forecasts without uncertainty. On stationary data the
-    dynamics are faster than the true ones (see `rpgssm.models.baselines.dcl`), so forecasts are good for a few steps.
+    Gives a representation of each frame by itself, dynamics, and forecasts without uncertainty. On stationary data they
+    have the true frequencies, but what decays in truth grows in the model (see `rpgssm.models.baselines.dcl`), so
+    forecasts are good for a few steps.
 
     Parameters
     ----------

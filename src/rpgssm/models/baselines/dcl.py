@@ -4,8 +4,9 @@ The next embedding is predicted, ŷ_{t+1} = A y_t, and -‖ŷ_{t+1} - y‖² sco
 frame that did follow is compared with all frames of the batch, itself included (InfoNCE).
 
 With several matrices the dynamics switch. Which of them acts is told by how well each predicts the embedding that
-follows: ŷ = Σ_m w_m A_m y_t, with w a softmax of -‖A_m y_t - y_{t+1}‖² / temperature, to which Gumbel noise is added in
-training, so that w is a relaxed draw of one matrix.
+follows: ŷ = Σ_m w_m A_m y_t, with w a softmax of (-‖A_m y_t - y_{t+1}‖² + g_m) / temperature. In training g is Gumbel
+noise, so that w is a relaxed draw of one matrix, with probabilities ∝ exp(-‖A_m y_t - y_{t+1}‖²) whatever the
+temperature, which says how nearly one alone is drawn; otherwise g is 0.
 
 Each frame is encoded by itself: the embedding is no filter or smoother, and has no uncertainty. A missing frame gets
 what the dynamics predict from the last one seen.
@@ -152,10 +153,10 @@ def _predict(model: DCLModel, y, following, temperature: float, key: Any) -> Flo
     each = model.each_prediction(y)
     if model.modes == 1:
         return each[..., 0, :]
-    fit = -jnp.sum((each - following[..., None, :]) ** 2, -1) / temperature
+    fit = -jnp.sum((each - following[..., None, :]) ** 2, -1)
     if key is not None:
         fit = fit + jax.random.gumbel(key, fit.shape, fit.dtype)
-    return jnp.einsum("ntm,ntmk->ntk", jax.nn.softmax(fit, -1), each)
+    return jnp.einsum("ntm,ntmk->ntk", jax.nn.softmax(fit / temperature, -1), each)
 
 
 def _scores(predicted: Float[Array, "a k"], rows: Float[Array, "c k"]) -> Float[Array, "a c"]:

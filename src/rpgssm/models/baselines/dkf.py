@@ -11,7 +11,7 @@ frame, and small networks turn that into means μ_t and covariances Σ_t:
 | "nonlinear"     | z_t ~ N(μ, Σ)(s_t), s_t a recurrent network over s_{t-1}, z_{t-1} and u_t | over one sample |
 
 The first three are Gaussian chains of their own (that of "mean-field" with A_q = 0). Hidden and missing frames are
-zeros to the network.
+zeros to the network; padding after the end of a sequence is not seen by it at all.
 """
 
 from itertools import pairwise
@@ -39,6 +39,7 @@ from .generative import (
     Marginals,
     chain_kl,
     conditional_kl,
+    exists,
     over_time,
     reconstruction,
 )
@@ -53,7 +54,8 @@ EVALUATION_SAMPLES = 25  # of the nonlinear posterior, to take means over
 class TimeConvolutions(eqx.Module):
     """Convolutions along time, each followed by ReLU; as many frames out as in.
 
-    Done as one matrix product over the frames side by side that a kernel covers, which is faster on a CPU.
+    Frames that are not `there` are zeros in every layer, as all is that comes before the first frame and after the
+    last. Done as one matrix product over the frames side by side that a kernel covers, which is faster on a CPU.
     """
 
     weights: tuple[Float[Array, "kernel i o"], ...]
@@ -79,14 +81,17 @@ class TimeConvolutions(eqx.Module):
     def out_dim(self) -> int:
         return self.biases[-1].shape[0]
 
-    def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
-        t = x.shape[1]
+    def __call__(self, x: Float[Array, "n t i"], there: Bool[Array, "n t"] | None = None) -> Float[Array, "n t o"]:
+        def existing(x):
+            return x if there is None else jnp.where(there[..., None], x, jnp.zeros_like(x))
+
+        t, x = x.shape[1], existing(x)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             kernel, i, o = weight.shape
             before = (kernel - 1) // 2
             padded = jnp.pad(x, ((0, 0), (before, kernel - 1 - before), (0, 0)))
             covered = jnp.concatenate([padded[:, s : s + t] for s in range(kernel)], -1)
-            x = jax.nn.relu(covered @ weight.reshape(kernel * i, o) + bias[None, None])
+            x = existing(jax.nn.relu(covered @ weight.reshape(kernel * i, o) + bias[None, None]))
         return x
 
 
@@ -197,7 +202,7 @@ class DKFModel(eqx.Module):
                 seen = jnp.asarray(m.mask).reshape(n, t, *[1] * len(frame))
                 frames = jnp.where(seen, frames, jnp.zeros_like(frames))
             parts.append(self.encoders[name](frames.reshape(n * t, *frame)).reshape(n, t, -1))
-        return self.network(jnp.concatenate(parts, -1))
+        return self.network(jnp.concatenate(parts, -1), exists(batch))
 
     def posterior_chain(self, batch: Sequences) -> GaussianChain:
         """q as a chain for each sequence; not for the nonlinear posterior, which is none."""
@@ -226,12 +231,20 @@ class DKFModel(eqx.Module):
             latents, kl = sample_prior(key, q, batch.time)[0], chain_kl(q, prior)
         return Bound(reconstruction(self.emissions, latents, batch), over_time(kl, batch))
 
-    def _unrolled(self, u: Float[Array, "n t u"], key: PRNGKeyArray):
-        """A trajectory drawn from the nonlinear q, with the means and covariances of its steps."""
+    def _unrolled(self, u: Float[Array, "n t u"], key: PRNGKeyArray, *, alike: bool = False):
+        """A trajectory drawn from the nonlinear q, with the means and covariances of its steps.
+
+        With `alike` the noise is the same for all sequences and drawn for each frame by itself: a trajectory then
+        depends neither on the other sequences nor on how many frames there are.
+        """
         assert self.cell is not None
         n, t, _ = u.shape
         k, cell = self.latent_dim, self.cell
-        noise = jax.random.normal(key, (t, n, k), u.dtype)
+        if alike:
+            each = jax.vmap(lambda frame: jax.random.normal(jax.random.fold_in(key, frame), (1, k), u.dtype))
+            noise = jnp.broadcast_to(each(jnp.arange(t, dtype=jnp.uint32)), (t, n, k))
+        else:
+            noise = jax.random.normal(key, (t, n, k), u.dtype)
 
         def step(carry, inputs):
             state, z = carry
@@ -246,14 +259,14 @@ class DKFModel(eqx.Module):
         return tuple(jnp.moveaxis(x, 0, 1) for x in out)
 
     def smooth(self, batch: Sequences) -> Marginals:
-        """Means and covariances of q; those of the nonlinear one over 25 samples, always the same."""
+        """Means and covariances of q; those of the nonlinear one over 25 samples, with the same noise always."""
         if self.posterior != "nonlinear":
             q = time_first(self.posterior_chain(batch))
             mean, cov = prior_means(q.m1, q.A, q.b), prior_covariances(q.Q1, q.A, q.Q)
             return Marginals(jnp.moveaxis(mean, 0, 1), jnp.moveaxis(cov, 0, 1))
         u = self.features(batch)
         keys = jax.random.split(jax.random.key(0), EVALUATION_SAMPLES)
-        _, means, covs = jax.vmap(lambda key: self._unrolled(u, key))(keys)
+        _, means, covs = jax.vmap(lambda key: self._unrolled(u, key, alike=True))(keys)
         mean = means.mean(0)
         apart = means - mean[None]
         return Marginals(mean, covs.mean(0) + jnp.einsum("sntk,sntl->ntkl", apart, apart) / EVALUATION_SAMPLES)

@@ -167,7 +167,11 @@ class KVAEModel(eqx.Module):
         return chain, Potentials(h, Precision(L, shared=False, diagonal=False), seen), C
 
     def smooth(self, batch: Sequences) -> Posterior:
-        """The latents given all codes, at their means; `log_z` is log p(a) up to a constant."""
+        """The latents given all codes, at their means.
+
+        `log_z` is that of the codes' potentials: log p(a) but for a term that depends on the codes, so not for comparing
+        sequences.
+        """
         codes = self.codes(batch)
         chain, potentials, _ = self.state_space(codes.mean, codes.seen)
         return core.smooth(chain, potentials)

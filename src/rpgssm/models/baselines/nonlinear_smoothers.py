@@ -65,7 +65,8 @@ def smooth_known(
 ) -> Posterior:
     """Smoothed means and covariances of the states. `mask` is False where a frame is missing.
 
-    `log_z` is log p(x) of each sequence up to a constant, under the approximation.
+    `log_z` is that of the potentials in the last iteration, without the terms of p(x) that do not depend on the state:
+    not for comparing sequences or models.
     """
     if iterations < 1:
         raise ValueError(f"iterations is {iterations}: at least one pass is needed")

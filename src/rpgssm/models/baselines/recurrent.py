@@ -5,7 +5,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from rpgssm.models.layers import Dense, split, variance_scaling
 
@@ -36,14 +36,21 @@ class GRU(eqx.Module):
         r, u = gates[:, :k], gates[:, k:]
         return u * state + (1 - u) * jnp.tanh(mapped[:, 2 * k :] + r * before[:, 2 * k :])
 
-    def __call__(self, x: Float[Array, "n t i"], *, reverse: bool = False) -> Float[Array, "n t h"]:
-        """The states after each frame, or with `reverse` before each frame and all that follow it."""
+    def __call__(
+        self, x: Float[Array, "n t i"], there: Bool[Array, "n t"] | None = None, *, reverse: bool = False
+    ) -> Float[Array, "n t h"]:
+        """The states after each frame, or with `reverse` before each frame and all that follow it.
 
-        def step(state, mapped):
-            state = self.step(state, mapped)
+        A frame that is not `there` leaves the state as it is.
+        """
+
+        def step(state, inputs):
+            mapped, there = inputs
+            after = self.step(state, mapped)
+            state = after if there is None else jnp.where(there[:, None], after, state)
             return state, state
 
-        return _along_time(step, self.start(x.shape[0]), _mapped(self.inputs, x), reverse)
+        return _along_time(step, self.start(x.shape[0]), (_mapped(self.inputs, x), there), reverse)
 
 
 class LSTM(eqx.Module):
@@ -98,8 +105,8 @@ class BidirectionalGRU(eqx.Module):
     def out_dim(self) -> int:
         return self.forward.hidden + self.backward.hidden
 
-    def __call__(self, x: Float[Array, "n t i"]) -> Float[Array, "n t h"]:
-        return jnp.concatenate([self.forward(x), self.backward(x, reverse=True)], -1)
+    def __call__(self, x: Float[Array, "n t i"], there: Bool[Array, "n t"] | None = None) -> Float[Array, "n t h"]:
+        return jnp.concatenate([self.forward(x, there), self.backward(x, there, reverse=True)], -1)
 
 
 def _mapped(dense: Dense, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
@@ -108,4 +115,5 @@ def _mapped(dense: Dense, x: Float[Array, "n t i"]) -> Float[Array, "n t o"]:
 
 
 def _along_time(step, start, x, reverse):
-    return jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(x, 1, 0), reverse=reverse)[1], 0, 1)
+    inputs = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), x)
+    return jnp.moveaxis(lax.scan(step, start, inputs, reverse=reverse)[1], 0, 1)
