@@ -169,7 +169,7 @@ class KVAEModel(eqx.Module):
     def smooth(self, batch: Sequences) -> Posterior:
         """The latents given all codes, at their means.
 
-        `log_z` is that of the codes' potentials: log p(a) but for a term that depends on the codes, so not for comparing
+        `log_z` is that of the codes' potentials: log p(a) but for a term that depends on the codes, not for comparing
         sequences.
         """
         codes = self.codes(batch)
