@@ -72,7 +72,7 @@ def test_textbook_loss_is_the_free_energy(shared):
     np.testing.assert_allclose(loss, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_textbook_gradient(shared):
     """The gradient of the benchmarked function, against central differences of the dense evaluation."""
     problem = make_problem(batch=3, time=4, latent=2, shared=shared, dtype=jnp.float64)

@@ -113,7 +113,6 @@ CASES = [
     ("general", "shared", 13, 1),
     ("general", "dependent, masked", 13, 3),
     ("general", "two shared", 2, 3),
-    ("batched", "shared", 2, 5),
     ("batched", "dependent, masked", 13, 3),
     ("batched", "three mixed", 1, 1),
     ("singular", "shared, masked", 13, 3),

@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_model(stationary, world):
     assert not np.allclose(other.transform(world.x), stationary.transform(world.x))
 
 
-@pytest.mark.parametrize(("encoder", "scale"), [("linear", 0.9), ("mlp", 0.98)])
+@pytest.mark.parametrize(("encoder", "scale"), [("linear", 0.9), pytest.param("mlp", 0.98, marks=pytest.mark.slow)])
 def test_where_the_chain_starts_follows_from_the_encoder(world, encoder, scale):
     model = quick(encoder=encoder, initial_scale=None, learning_rate=1e-9, max_steps=1).fit(world.x)
     np.testing.assert_allclose(model.transition_, scale * np.eye(model.latent_dim), atol=1e-5)

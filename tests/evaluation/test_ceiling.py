@@ -67,6 +67,7 @@ def particle_smoother(seen: np.ndarray, noise: float, particles: int, seed: int)
     return paths.mean(1), paths.var(1)
 
 
+@pytest.mark.slow
 def test_unscented_smoother_agrees_with_particles():
     task = load_task("pendulum-vector", seed=2, n_train=1, n_validation=1, n_test=3, cache=False)
     seen = task.test.observations[:, :12].astype(float)

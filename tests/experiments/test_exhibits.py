@@ -44,7 +44,7 @@ def collect(model, task, run):
 
 
 def make(task, method, **options):
-    (run,) = plan("comparison", tasks=[task], methods=[method], seeds=[0], background="procedural", **options)
+    run, *_ = plan("comparison", tasks=[task], methods=[method], seeds=[0], background="procedural", **options)
     return load_task(task, **SIZES), run
 
 

@@ -105,7 +105,7 @@ def test_native_and_patches_agree():
         np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-@pytest.mark.parametrize("spec", ["mlp", "conv"])
+@pytest.mark.parametrize("spec", ["mlp", pytest.param("conv", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("lenient_promotion")
 def test_training_finds_frames_and_noise(spec):
     """Frames that are a smooth function of two latents plus noise of standard deviation 0.3 (of a scale of 10)."""

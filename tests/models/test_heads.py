@@ -114,7 +114,11 @@ def direction(x):
 
 @pytest.mark.parametrize(
     ("kind", "dependent", "spec"),
-    [("diagonal", False, "mlp"), ("diagonal", True, direction), ("cholesky", True, "mlp")],
+    [
+        pytest.param("diagonal", False, "mlp", marks=pytest.mark.slow),
+        ("diagonal", True, direction),
+        pytest.param("cholesky", True, "mlp", marks=pytest.mark.slow),
+    ],
     ids=["constant", "dependent-user", "cholesky"],
 )
 def test_masked_frames_have_no_effect(kind, dependent, spec):

@@ -96,6 +96,7 @@ def test_filter_and_density_of_codes(model, x, missing):
         assert float(filtered.log_z[n]) + rest == pytest.approx(total, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_bound_is_that_of_the_sampled_codes(model, x):
     key, mask = jax.random.key(3), np.ones((N, T), bool)
     mask[1, 3] = False
