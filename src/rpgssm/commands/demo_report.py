@@ -164,8 +164,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "From frame to frame the latents are multiplied by a matrix A, and its eigenvalues say what that does. "
                 "The angle of an eigenvalue is how fast something turns, its distance from the circle how fast it is "
                 f"forgotten. Small swings of the true pendulum take {f.swing:.2f} s (dotted ray); large ones "
-                "are slower, and a linear model has to build them from several parts. Numbers: seconds per turn. "
-                "What is near -1 changes its sign in every frame.",
+                "are slower, and a linear model has to build them from several parts. Numbers: seconds per turn, of "
+                "some that last long. What is near -1 changes its sign in every frame.",
             ),
             _eigenvalues,
         ),

@@ -5,10 +5,10 @@ tracking), no choice of the best step; latent dimensions, form of the recognitio
 data (RP-GSSM), and ν of the generative models are swept. The size of the mask is not published: it is swept as well.
 For a GPU.
 
-`compact`: light networks and up to 2000 steps, all methods on all tasks in a night on two cores. The RP-GSSM has its
-recipe, with 64 latents, and on the pendulums also with 16; contrastive methods have 64 as well. Generative models, to
-which 64 latents would cost seconds per step, have 16; as their decoders cost the most, they see fewer and shorter
-pieces per step. Contrastive ones need full batches and get fewer steps.
+`compact`: light networks and few steps (200 to 1000 on video), all methods on all tasks in a night on two cores. The
+RP-GSSM has its recipe, with 64 latents, and on the pendulums also with 16; contrastive methods have 64 as well.
+Generative models, to which 64 latents would cost seconds per step, have 16; as their decoders cost the most, they see
+fewer and shorter pieces per step. Contrastive ones need full batches and get fewer steps.
 
 Settings are chosen by the validation sequences (`Result.selection`), for every method alike.
 """
@@ -32,8 +32,8 @@ PAPER_STEPS = {"linear": 10_000, "pendulum": 10_000, "double-pendulum": 10_000, 
 COMPACT_DIMENSIONS = {"generative": 16, "contrastive": 64}  # where the true one is not known
 COMPACT_RATES = {"linear": 1e-2, "pendulum": 3e-3, "double-pendulum": 3e-3, "tracking": 3e-3}
 COMPACT_STEPS: dict[str, dict[str, int]] = {
-    "generative": {"linear": 2000, "pendulum": 2000, "double-pendulum": 1000, "tracking": 800},
-    "contrastive": {"linear": 2000, "pendulum": 1000, "double-pendulum": 600, "tracking": 400},
+    "generative": {"linear": 2000, "pendulum": 1000, "double-pendulum": 600, "tracking": 400},
+    "contrastive": {"linear": 2000, "pendulum": 500, "double-pendulum": 300, "tracking": 200},
 }
 COMPACT_PIECES: dict[str, dict[str, dict[str, Any]]] = {
     "generative": {
