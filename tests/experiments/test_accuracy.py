@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rpgssm.experiments import accuracy
+from rpgssm.experiments.report.collection import Collection
+from rpgssm.experiments.report.tables import summary
 
 from .fakes import accuracy_runs, write_result
 
@@ -20,6 +22,8 @@ def row(results, task, target):
 def test_readme_shows_the_stored_results():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert accuracy.insert(text, accuracy.table(ROOT / "results")) == text
+    compared = summary(Collection.read(ROOT / "results", "compact"))
+    assert accuracy.insert(text, compared, "comparison") == text
 
 
 def test_medians_and_verdicts(tmp_path):

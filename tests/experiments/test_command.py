@@ -91,11 +91,16 @@ def test_table_is_put_into_a_file(folders, tmp_path, capsys):
     for one in accuracy_runs("linear-small"):
         write_result(tmp_path / "results", one, SCORES, ceiling=SCORES)
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- accuracy -->\nold\n<!-- /accuracy -->\nafter\n")
+    for method, score in (("rpgssm", 0.9), ("svae", 0.8)):
+        (one, *_) = plan("comparison", tasks=["linear-small"], methods=[method], seeds=[0])
+        write_result(tmp_path / "results", one, {"z": score, "mean": score}, ceiling={"z": 0.95, "mean": 0.95})
+    marked = "<!-- accuracy -->\nold\n<!-- /accuracy -->"
+    page.write_text(f"before\n{marked}\nafter\n{marked.replace('accuracy', 'comparison')}\nend\n")
     run("table", "--results", str(tmp_path / "results"), "--insert", str(page))
     text = page.read_text()
     assert text.startswith("before\n<!-- accuracy -->\n\n| task")
-    assert text.endswith("<!-- /accuracy -->\nafter\n")
+    assert "<!-- /accuracy -->\nafter\n<!-- comparison -->\n\n| method | " in text
+    assert "| RP-GSSM | 0.900 |\n| SVAE | 0.800 |\n| ceiling | 0.950 |\n\n<!-- /comparison -->\nend\n" in text
     assert "old" not in text
     assert "| linear-small | z | 0.900 ✓" in text
 

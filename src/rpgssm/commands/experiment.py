@@ -199,11 +199,15 @@ def _cell(runs: list[Run], results: list[store.Result | None], held: set[str]) -
 
 
 def table(command: c.Table) -> None:
-    text = accuracy.table(command.results)
-    print(text)
+    from rpgssm.experiments.report.collection import Collection
+    from rpgssm.experiments.report.tables import summary
+
+    own, all_methods = accuracy.table(command.results), summary(Collection.read(command.results, "compact"))
+    print(f"{own}\n\n{all_methods}")
     if command.insert is not None:
-        old = command.insert.read_text(encoding="utf-8")
-        command.insert.write_text(accuracy.insert(old, text), encoding="utf-8")
+        text = command.insert.read_text(encoding="utf-8")
+        text = accuracy.insert(accuracy.insert(text, own), all_methods, "comparison")
+        command.insert.write_text(text, encoding="utf-8")
 
 
 def report(command: c.Report) -> None:

@@ -108,13 +108,15 @@ class Status:
 
 @dataclass(frozen=True)
 class Table:
-    """Print the table of accuracies against the aims, in Markdown, from stored results alone."""
+    """Print the tables of the README, in Markdown, from stored results alone: accuracies against the aims, and all
+    methods."""
 
     results: Path = Path("results")
     """Folder of the results."""
 
     insert: Path | None = None
-    """Also put it into this file, between the markers <!-- accuracy --> and <!-- /accuracy -->."""
+    """Also put them into this file, between the markers <!-- accuracy --> and <!-- /accuracy -->, and between those of
+    the same form for comparison."""
 
 
 @dataclass(frozen=True)

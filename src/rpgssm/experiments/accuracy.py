@@ -1,4 +1,4 @@
-"""The table of the README: what the RP-GSSM reaches against what it is meant to reach, from stored results alone."""
+"""A table of the README: what the RP-GSSM reaches against what it is meant to reach, from stored results alone."""
 
 import statistics
 from pathlib import Path
@@ -7,13 +7,17 @@ from . import store
 from .plans import plan
 from .targets import AIMS, Aim, Target
 
-BEGIN, END = "<!-- accuracy -->", "<!-- /accuracy -->"
 _HEADER = ("task", "target", "R²", "seeds", "ceiling", "aim", "kernel R²", "minutes", "allowed")
 
 
 def table(results: Path) -> str:
     """Markdown. Medians over seeds of runs with the present recipes, and the range; tasks without results say so."""
-    header, *lines = rows(results)
+    return markdown(rows(results))
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Rows of text, the first of them the header, as a table."""
+    header, *lines = rows
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *lines))
 
 
@@ -23,14 +27,14 @@ def rows(results: Path) -> list[list[str]]:
     return [list(_HEADER), *(row for task, aim in AIMS.items() for row in _rows(task, aim, _present(stored, task)))]
 
 
-def insert(text: str, table: str) -> str:
-    """A text with the table between its markers."""
-    before, _, rest = text.partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"there is no place for the table: mark it by {BEGIN} and {END}, each on a line of its own")
-    del old
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+def insert(text: str, table: str, name: str = "accuracy") -> str:
+    """A text with the table of that name between its markers."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"there is no place for the table: mark it by {begin} and {end}, each on a line of its own")
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 def _present(stored: list[store.Result], task: str) -> list[store.Result]:

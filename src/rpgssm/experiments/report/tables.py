@@ -35,6 +35,20 @@ def main(c: Collection) -> Rows:
     return rows if len(rows) > 1 else []
 
 
+def summary(c: Collection) -> str:
+    """The same for the README, in Markdown: a row per method, a column per task that several were tried on."""
+    header, *lines = main(c) or [["task"]]
+    compared = [line for line in lines if sum(cell != "–" for cell in line[1:-1]) > 1]
+    if not compared:
+        return "No method has been compared with another yet."
+    turned = [["method", *(line[0] for line in compared)]]
+    for i, name in enumerate(header[1:], 1):
+        cells = [line[i] for line in compared]
+        if any(cell not in ("–", "") for cell in cells):
+            turned.append([name, *cells])
+    return accuracy.markdown(turned)
+
+
 def _cell(c: Collection, task: str, method: str, group: Group | None) -> str:
     if group is None:
         return "diverged" if c.of(task, method) else "–"
