@@ -48,9 +48,10 @@ def all_video(c: Collection, kind: str) -> Any:
     methods = c.methods(VIDEO)
     if not methods:
         return None
-    drawn = figure(9, 1.1 + 0.62 * len(PAIRS) + 0.2 * len(methods) * len(PAIRS))
-    axes = drawn.subplots(len(PAIRS), 2, squeeze=False)
-    for row, pair in zip(axes, PAIRS, strict=True):
+    pairs = [pair for pair in PAIRS if any(c.of(task) for task in pair)]
+    drawn = figure(9, 1.1 + 0.62 * len(pairs) + 0.2 * len(methods) * len(pairs))
+    axes = drawn.subplots(len(pairs), 2, squeeze=False)
+    for row, pair in zip(axes, pairs, strict=True):
         for axis, task in zip(row, pair, strict=True):
             bars(axis, c, task, methods, kind, "mean")
             axis.set_title(title(task))
@@ -61,6 +62,7 @@ def all_video(c: Collection, kind: str) -> Any:
 
 def by_target(c: Collection, kind: str, tasks: tuple[str, ...] = VIDEO) -> Any:
     """The same for each target by itself: a row per task."""
+    tasks = tuple(task for task in tasks if c.of(task))
     methods = c.methods(tasks)
     if not methods:
         return None

@@ -80,4 +80,6 @@ def legend_of(drawn: Any, methods: list[str], *, marker: bool = False) -> None:
         width = 2.4 if method == "rpgssm" else 1.4
         return Line2D([], [], color=colour(method), label=METHODS[method].label, linewidth=width, **style)
 
-    drawn.legend(handles=[handle(m) for m in methods], loc="outside lower center", ncols=min(6, max(len(methods), 1)))
+    room = int(drawn.get_size_inches()[0] / 1.4)
+    columns = max(1, min(6, room, len(methods)))
+    drawn.legend(handles=[handle(m) for m in methods], loc="outside lower center", ncols=columns)
