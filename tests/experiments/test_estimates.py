@@ -15,11 +15,11 @@ def test_every_run_of_both_protocols_has_an_estimate():
         assert all(clock.seconds(run) > 0 for run in plan("comparison", protocol=protocol))
 
 
-def test_compact_is_a_long_night_once_the_rpgssm_has_its_recipe_results():
+def test_compact_is_a_night_once_the_rpgssm_has_its_recipe_results():
     accuracy = [Result(run, {"status": "diverged"}) for run in plan("accuracy")]
     clock = Clock(accuracy)
     hours = sum(clock.seconds(run) for run in plan("comparison", protocol="compact")) / 3600
-    assert 8 < hours < 16
+    assert 5 < hours < 12
 
 
 def test_measured_rates_replace_the_table(tmp_path):
