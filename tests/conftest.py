@@ -35,20 +35,20 @@ def lenient_promotion() -> Iterator[None]:
 def compile_quickly(tmp_path_factory) -> Callable[[], AbstractContextManager[None]]:
     """A context in which programs are compiled with little optimisation, and once: a second fit of the same shapes
     finds the first."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    settings = {  # and what they are usually
-        "jax_disable_most_optimizations": (True, False),
-        "jax_compilation_cache_dir": (folder, None),
-        "jax_persistent_cache_min_compile_time_secs": (0.2, 1.0),
+    settings = {
+        "jax_disable_most_optimizations": True,
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
     }
 
     @contextmanager
     def quickly() -> Iterator[None]:
-        for name, (here, _) in settings.items():
-            jax.config.update(name, here)
+        before = {name: jax.config.values[name] for name in settings}  # contexts may lie in one another
+        for name, value in settings.items():
+            jax.config.update(name, value)
         yield
-        for name, (_, usual) in settings.items():
-            jax.config.update(name, usual)
+        for name, value in before.items():
+            jax.config.update(name, value)
 
     return quickly
 

@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from rpgssm.data.shared import stored_once
 from rpgssm.estimator import RPGSSM
+from rpgssm.evaluation import collect
 
 
 def test_draws_follow_the_posterior(stationary, world):
     posterior = stationary.smooth(world.x)
+    assert stored_once(posterior.cov)
+    assert stored_once(collect(stationary.smooth, world.x, batch=4).cov)
     draws = stationary._draws(posterior, 4000)
     assert draws.shape == (10, 12, 4000, 2)
     np.testing.assert_allclose(draws.mean(2), posterior.mean, atol=0.06)

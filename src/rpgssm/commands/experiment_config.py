@@ -46,8 +46,8 @@ class Places:
 
 
 @dataclass(frozen=True)
-class RunExperiment:
-    """Do what is missing of an experiment. Started again it goes on where it stopped; started twice, both share it."""
+class _Chosen:
+    """Runs of an experiment, and where they are."""
 
     name: Positional[Name]
     """accuracy: the RP-GSSM with its recipes against the aims. comparison: all methods on all tasks."""
@@ -55,8 +55,18 @@ class RunExperiment:
     which: Annotated[Which, tyro.conf.arg(name="")] = Which()
     places: Annotated[Places, tyro.conf.arg(name="")] = Places()
 
+
+@dataclass(frozen=True)
+class _OnData(_Chosen):
+    """The same, with the data of the tasks."""
+
     data_dir: Path | None = None
     """Folder with the real files (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
+
+
+@dataclass(frozen=True)
+class RunExperiment(_OnData):
+    """Do what is missing of an experiment. Started again it goes on where it stopped; started twice, both share it."""
 
     workers: int = 1
     """Processes that share the work, and the cores."""
@@ -79,28 +89,13 @@ class RunExperiment:
 
 
 @dataclass(frozen=True)
-class Rescore:
+class Rescore(_OnData):
     """Score the fitted models of finished runs anew, without training: for when the evaluation has changed."""
-
-    name: Positional[Name]
-    """Which experiment."""
-
-    which: Annotated[Which, tyro.conf.arg(name="")] = Which()
-    places: Annotated[Places, tyro.conf.arg(name="")] = Places()
-
-    data_dir: Path | None = None
-    """Folder with the real files (CIFAR-10, DAVIS, double pendulum). Default: RPGSSM_DATA."""
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(_Chosen):
     """Show what of an experiment is done, at work, and to come."""
-
-    name: Positional[Name]
-    """Which experiment."""
-
-    which: Annotated[Which, tyro.conf.arg(name="")] = Which()
-    places: Annotated[Places, tyro.conf.arg(name="")] = Places()
 
     watch: bool = False
     """Keep showing it, until Ctrl-C."""

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from rpgssm.data import Modality, Sequences
+from rpgssm.data.shared import stored_once
 from rpgssm.models.decoder import decoder_loss, sample_latents
 from rpgssm.models.rpgssm import label
 from rpgssm.training import TrainingConfig, train
@@ -99,13 +100,9 @@ class DecodingEstimator(SequenceEstimator):
         if getattr(posterior, "cov", None) is None:
             raise ValueError(f"samples is {samples}, but {type(self).__name__} has no posterior to draw from: use 0")
         key = jax.random.fold_in(jax.random.key(int(self.random_state)), 999)
-        parts = [
-            np.asarray(
-                sample_latents(jax.random.fold_in(key, i), jnp.asarray(mean)[None], jnp.asarray(cov)[None], samples)
-            )[:, 0]
-            for i, (mean, cov) in enumerate(zip(posterior.mean, posterior.cov, strict=True))
-        ]
-        return np.moveaxis(np.stack(parts), 1, 2)
+        cov = posterior.cov[:1] if stored_once(posterior.cov) else posterior.cov
+        draws = sample_latents(key, jnp.asarray(posterior.mean), jnp.asarray(cov), samples)
+        return np.moveaxis(np.asarray(draws), 0, 2)
 
     def _check_decoders(self) -> None:
         if not self._decoders():

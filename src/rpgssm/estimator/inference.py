@@ -17,6 +17,7 @@ import numpy as np
 
 from rpgssm import core
 from rpgssm.data import Sequences
+from rpgssm.data.shared import joined, spread
 
 FRAMES = 20_000  # that one batch of inference may hold, at the most
 
@@ -102,21 +103,8 @@ def in_batches(
         rest += [] if key is None else [jax.random.fold_in(key, start)]
         out = jax.device_get(function(data.take(indices), *rest))
         keep = min(size, count - start)
-        parts.append(jax.tree.map(lambda x, keep=keep: _repeat(x, size)[:keep], out))
-    return jax.tree.map(_joined, *parts)
-
-
-def _joined(*parts: np.ndarray) -> np.ndarray:
-    """The parts, one after the other; what is the same for all sequences is still stored once."""
-    if len(parts) == 1:
-        return parts[0]
-    if all(x.ndim and x.strides[0] == 0 and np.array_equal(x[0], parts[0][0]) for x in parts):
-        return np.broadcast_to(parts[0][:1], (sum(map(len, parts)), *parts[0].shape[1:]))
-    return np.concatenate(parts)
-
-
-def _repeat(x: np.ndarray, size: int) -> np.ndarray:
-    return np.broadcast_to(x, (size, *x.shape[1:])) if x.shape[0] == 1 and size > 1 else x
+        parts.append(jax.tree.map(lambda x, keep=keep: spread(x, size)[:keep], out))
+    return jax.tree.map(joined, *parts)
 
 
 def mean_of_compared(function: Callable[..., Any], data: Sequences, batch_size: int) -> float:

@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from rpgssm.data.shared import joined, spread, stored_once
+
 
 @dataclass(frozen=True)
 class Latents:
@@ -33,7 +35,7 @@ class Estimator(Protocol):
 def collect(infer: Callable[[np.ndarray], Any], observations: np.ndarray, batch: int = 50) -> Latents:
     """Run a model over sequences, a batch at a time, and gather its marginals in 64-bit floating point.
 
-    Covariances that are the same for all sequences may come with a batch axis of length 1.
+    Covariances that are the same for all sequences may come with a batch axis of length 1, and are kept once.
     """
     means, covs = [], []
     for start in range(0, len(observations), batch):
@@ -50,14 +52,7 @@ def collect(infer: Callable[[np.ndarray], Any], observations: np.ndarray, batch:
         means.append(mean)
         cov = getattr(out, "cov", None)
         if cov is not None:
-            covs.append(np.asarray(cov, np.float64))
-    return Latents(np.concatenate(means), _joined(covs, means) if covs else None)
-
-
-def _joined(covs: list[np.ndarray], means: list[np.ndarray]) -> np.ndarray:
-    """Covariances of all sequences; if they are all the same, one that is stored once."""
-    if all(len(cov) == 1 and np.array_equal(cov, covs[0]) for cov in covs):
-        return np.broadcast_to(covs[0], (sum(map(len, means)), *covs[0].shape[1:]))
-    return np.concatenate(
-        [np.broadcast_to(cov, (len(mean), *cov.shape[1:])) for cov, mean in zip(covs, means, strict=True)]
-    )
+            cov = np.asarray(cov)
+            different = cov[:1] if stored_once(cov) else cov
+            covs.append(spread(different.astype(np.float64), len(mean)))
+    return Latents(np.concatenate(means), joined(*covs) if covs else None)

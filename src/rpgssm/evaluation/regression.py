@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from rpgssm.data.shared import stored_once
+
 RIDGE = 0.1
 """Regulariser of kernel ridge regression (added to the kernel's diagonal), the same for all models and tasks."""
 FIT_POINTS = 2000
@@ -64,7 +66,7 @@ class LinearReadout:
 
     def variance(self, cov: Float[np.ndarray, "n t k k"]) -> Targets:
         """Variance of each dimension of the targets that the latents' covariance means."""
-        once = cov[:1] if cov.strides[0] == 0 else cov  # the same for all sequences
+        once = cov[:1] if stored_once(cov) else cov
         return {
             name: np.broadcast_to(np.einsum("dk,ntkl,dl->ntd", W, once, W, optimize=True), (*cov.shape[:2], W.shape[0]))
             for name, W in self.weights.items()
