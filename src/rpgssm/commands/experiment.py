@@ -171,7 +171,8 @@ def _overview(command: c.Status) -> Any:
     left = sum(clock.seconds(one) for one in runs if found[one.identity] is None)
     at_work = sorted(identity for identity in found if identity in held)
     caption = f"{done} of {len(runs)} runs done, {len(at_work)} at work, about {duration(left)} to go on two cores"
-    table = Table(title=f"{command.name}: mean held-out linear R², median over seeds", caption=caption)
+    title = f"{command.name}: mean held-out linear R², median over seeds"
+    table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0), row_styles=("", "cyan"))
     table.add_column("task")
     for method in methods:
         table.add_column(method, justify="right")
@@ -180,7 +181,7 @@ def _overview(command: c.Status) -> Any:
         for method in methods:
             these = [one for one in runs if one.task == task and one.method == method]
             cells.append(_cell(these, [found[one.identity] for one in these], held))
-        table.add_row(task, *cells)
+        table.add_row(task.replace("-", "-\n"), *cells)  # narrow: eleven methods fit beside it in 80 columns
     return table
 
 
@@ -192,10 +193,9 @@ def _cell(runs: list[Run], results: list[store.Result | None], held: set[str]) -
     present = [result for result in results if result is not None]
     chosen = best(present)
     mark = "*" if any(one.identity in held for one in runs) else ""
-    count = "" if len(present) == len(runs) else f" {len(present)}/{len(runs)}"
-    if chosen:
-        return f"{chosen.median('linear', 'mean'):.3f}{count}{mark}"
-    return (f"diverged{count}" if present else f"0/{len(runs)}") + mark
+    score = [f"{chosen.median('linear', 'mean'):.3f}"] if chosen else ["failed"] if present else []
+    count = [] if len(present) == len(runs) else [f"{len(present)}/{len(runs)}"]
+    return "\n".join(score + count) + mark
 
 
 def table(command: c.Table) -> None:
