@@ -29,26 +29,27 @@ class Printer:
         if report.step < self.next or not report.rows:
             return
         self.next = report.step + self.every
-        train, held_out = self.task.train, self.task.validation
-        seen = collect(estimator.smooth, held_out.observations)
-        means = [estimator.transform(train.observations[:FITTED]), seen.mean]
-        targets = {name: x[:FITTED] for name, x in train.targets.items()}
-        readout = LinearReadout.fit(means[0], targets)
-        linear = readout.score(means[1], held_out.targets)
-        errors = calibrate(readout, seen, held_out.targets)
-        kernel = KernelReadout(means[0], targets).score(means[1], held_out.targets)
-        flat = means[0].reshape(-1, means[0].shape[-1])
-        filled = np.linalg.svd(flat - flat.mean(0), compute_uv=False) / np.sqrt(len(flat)) > 0.3
-        negative = np.linalg.eigvals(np.asarray(estimator.model_.prior.chain(2).A)).real < -0.3
-        scores = "  ".join(
-            f"{name} {linear[name]:.3f} ({kernel[name]:.3f}, {errors[name].error_std:.2f})" for name in linear
-        )
         loss, seconds = report.rows[-1]["loss"], report.rows[-1]["seconds"]
-        print(
-            f"{report.step:6d}  {seconds:5.0f} s  loss {loss:.3f}  linear (kernel, error) R²: {scores}  "
-            f"filled {filled.sum()}  negative {negative.sum()}",
-            flush=True,
-        )
+        print(f"{report.step:6d}  {seconds:5.0f} s  loss {loss:.3f}  {scores(estimator, self.task)}", flush=True)
+
+
+def scores(estimator: Any, task: Any) -> str:
+    """What is printed of a model: see above."""
+    train, held_out = task.train, task.validation
+    seen = collect(estimator.smooth, held_out.observations)
+    means = [estimator.transform(train.observations[:FITTED]), seen.mean]
+    targets = {name: x[:FITTED] for name, x in train.targets.items()}
+    readout = LinearReadout.fit(means[0], targets)
+    linear = readout.score(means[1], held_out.targets)
+    errors = calibrate(readout, seen, held_out.targets)
+    kernel = KernelReadout(means[0], targets).score(means[1], held_out.targets)
+    flat = means[0].reshape(-1, means[0].shape[-1])
+    filled = np.linalg.svd(flat - flat.mean(0), compute_uv=False) / np.sqrt(len(flat)) > 0.3
+    negative = np.linalg.eigvals(np.asarray(estimator.model_.prior.chain(2).A)).real < -0.3
+    found = "  ".join(
+        f"{name} {linear[name]:.3f} ({kernel[name]:.3f}, {errors[name].error_std:.2f})" for name in linear
+    )
+    return f"linear (kernel, error) R²: {found}  filled {filled.sum()}  negative {negative.sum()}"
 
 
 def settings_from(rest: tuple[str, ...], default: int) -> tuple[int, dict[str, Any]]:
