@@ -7,8 +7,8 @@ For a GPU.
 
 `compact`: light networks and few steps (200 to 1000 on video), all methods on all tasks in a night on two cores. The
 RP-GSSM has its recipe, with 64 latents, and on the pendulums also with 16; contrastive methods have 64 as well.
-Generative models, to which 64 latents would cost seconds per step, have 16; as their decoders cost the most, they see
-fewer and shorter pieces per step. Contrastive ones need full batches and get fewer steps.
+Generative models, for which 64 latents take too long, have 16; as their decoders cost the most, they see fewer and
+shorter pieces per step. Contrastive ones need full batches and get fewer steps.
 
 Settings are chosen by the validation sequences (`Result.selection`), for every method alike.
 """
