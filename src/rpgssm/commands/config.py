@@ -22,7 +22,7 @@ class Reading:
     """How DATA is read."""
 
     key: tuple[str, ...] = ()
-    """Names of the arrays to use from a file that holds several (.npz, HDF5, Zarr). Default: all."""
+    """Names of the arrays to use from a file that holds several (.npz, HDF5, NWB, Zarr). Default: all."""
 
     grey: bool = False
     """Convert images and videos to grey."""
@@ -32,6 +32,12 @@ class Reading:
 
     every: int = 1
     """Use every n-th frame of images and videos."""
+
+    bin_seconds: float | None = None
+    """Bring the series of an NWB file to common bins of this length: means of samples, counts of spikes."""
+
+    trials: bool = False
+    """Make a sequence of each trial of an NWB file."""
 
     task_seed: int = 0
     """Seed of the data of task:NAME."""
@@ -142,9 +148,9 @@ class Fit:
     """Fit a model to DATA and save it.
 
     DATA is .npy (N, T, ...) or one long (T, ...); .npz, HDF5 or Zarr with one array per modality (the names mask,
-    controls and lengths are special); a folder of images or of videos; a video file; or task:NAME, the training set of
-    a built-in task, whose validation set then chooses the model. Interrupted runs continue with --resume, given the
-    same settings.
+    controls and lengths are special); NWB; a folder of images or of videos; a video file; or task:NAME, the training
+    set of a built-in task, whose validation set then chooses the model. Interrupted runs continue with --resume, given
+    the same settings.
     """
 
     data: Positional[Path]

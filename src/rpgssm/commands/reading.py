@@ -1,6 +1,7 @@
 """DATA on the command line: files and folders, or the sequences of a built-in task."""
 
 from pathlib import Path
+from typing import Any
 
 from rpgssm.data import Recording, read
 
@@ -17,7 +18,8 @@ def read_data(path: Path, reading: c.Reading, split: str = "test") -> Recording:
     """What DATA names; `split` is that of a task unless DATA says it (`task:NAME:SPLIT`)."""
     if not is_task(path):
         keys = list(reading.key) or None
-        return read(path, key=keys, grey=True if reading.grey else None, size=reading.size, every=reading.every)
+        images: dict[str, Any] = {"grey": True if reading.grey else None, "size": reading.size, "every": reading.every}
+        return read(path, key=keys, **images, bin_seconds=reading.bin_seconds, trials=reading.trials)
     from rpgssm.tasks import load_task
 
     name, _, given = str(path).removeprefix(TASK).partition(":")

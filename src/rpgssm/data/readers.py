@@ -5,7 +5,8 @@
 | `.npy`                           | one array; mapped into memory, not loaded, if it is large                |
 | `.npz`                           | one modality for each array                                              |
 | `.h5`, `.hdf5`                   | one modality for each dataset of numbers, also in groups (extra `neuro`) |
-| a Zarr folder                    | the same (extra `zarr`)                                                  |
+| `.nwb`                           | one modality for each time series, and spikes (`nwb.py`; extra `neuro`)  |
+| a Zarr folder                    | the same as HDF5 (extra `zarr`)                                          |
 | `.mp4`, `.avi`, `.mov`, `.mkv`   | one video (extra `video`)                                                |
 | a folder of images               | one video, in natural order: `frame2.png` before `frame10.png`           |
 | a folder of folders of images    | one video for each folder                                                |
@@ -25,6 +26,7 @@ import numpy as np
 
 from .door import Recording
 from .images import IMAGES, read_images
+from .nwb import read_nwb
 from .video import VIDEOS, read_video
 
 SPECIAL = ("mask", "controls", "lengths")
@@ -32,8 +34,8 @@ NAMELESS = "arr_0"  # what NumPy calls an array without a name
 LARGE = 2**28  # bytes from which on a .npy file is mapped
 ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 UNDERSTOOD = (
-    f".npy, .npz, .h5, .hdf5, {', '.join(VIDEOS)}, a Zarr folder, or a folder of images ({', '.join(IMAGES)}), of "
-    "videos or of .npy files"
+    f".npy, .npz, .h5, .hdf5, .nwb, {', '.join(VIDEOS)}, a Zarr folder, or a folder of images ({', '.join(IMAGES)}), "
+    "of videos or of .npy files"
 )
 
 
@@ -44,12 +46,15 @@ def read(
     grey: bool | None = None,
     size: tuple[int, int] | None = None,
     every: int = 1,
+    bin_seconds: float | None = None,
+    trials: bool = False,
 ) -> Recording:
     """Read a file or folder; pass the result to `as_sequences`, or use its `data`, `mask`, `controls` and `lengths`.
 
     `key` chooses arrays by name where there are several (of HDF5 and Zarr also a group, for all that is in it). For
     images and videos: `grey` converts to grey (True) or colour (False) what is not so already, `size` resizes to
-    (height, width), and `every` keeps each so many-th frame.
+    (height, width), and `every` keeps each so many-th frame. For NWB: `bin_seconds` averages series and counts spikes
+    in bins of that length, and `trials` makes a sequence of each trial.
 
     Raises FileNotFoundError, ValueError for what cannot be read, and ImportError if a package is missing.
     """
@@ -61,6 +66,11 @@ def read(
     if size is not None and min(size) < 1:
         raise ValueError(f"size is {size}, not (height, width) in pixels")
     suffix = path.suffix.lower()
+    if suffix == ".nwb" and path.is_file():
+        keys = [] if key is None else [key] if isinstance(key, str) else list(key)
+        return read_nwb(path, key=keys, bin_seconds=bin_seconds, trials=trials)
+    if bin_seconds is not None or trials:
+        raise ValueError(f"bin_seconds and trials are for NWB files, and {path} is none")
     images = {"grey": grey, "size": size, "every": every}
     if path.is_dir():
         if suffix == ".zarr" or any((path / name).exists() for name in ZARR_FILES):
