@@ -355,7 +355,7 @@ def test_what_is_not_there(tmp_path):
 
 def test_unknown_files_and_folders(tmp_path):
     (tmp_path / "a.xyz").touch()
-    with pytest.raises(ValueError, match=r"a.xyz is of no known kind: DATA can be .npy, .npz, .h5, .hdf5, .mp4"):
+    with pytest.raises(ValueError, match=r"a.xyz is of no known kind: DATA can be .npy, .npz, .h5, .hdf5, .nwb, .mp4"):
         read(tmp_path / "a.xyz")
     with pytest.raises(ValueError, match="holds nothing that can be read: DATA can be"):
         read(tmp_path)
