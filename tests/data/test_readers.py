@@ -333,7 +333,9 @@ def test_folder_of_arrays(tmp_path):
     np.testing.assert_array_equal(sequences.modalities["observations"].values[1], PLACE[0])
 
 
-@pytest.mark.parametrize(("suffix", "package", "extra"), [(".h5", "h5py", "neuro"), (".mp4", "av", "video")])
+@pytest.mark.parametrize(
+    ("suffix", "package", "extra"), [(".h5", "h5py", "neuro"), (".nwb", "pynwb", "neuro"), (".mp4", "av", "video")]
+)
 def test_missing_packages_are_named(tmp_path, monkeypatch, suffix, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / f"a{suffix}").touch()
