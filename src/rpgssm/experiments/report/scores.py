@@ -86,14 +86,18 @@ def by_target(c: Collection, kind: str, tasks: tuple[str, ...] = VIDEO) -> Any:
 
 
 def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, target: str, names: bool = True) -> None:
-    """A bar per method: the median over seeds, with a dot for each seed. What lies below 0 is drawn as 0."""
+    """A bar per method: the median over seeds, with a dot for each seed; what lies below 0 is drawn as 0.
+
+    The best number is bold.
+    """
     found = {method: c.chosen(task, method) for method in methods}
     if not any(found.values()):
         said_missing(axis)
         return
+    scores = {m: [] if group is None else group.values(kind, target) for m, group in found.items()}
+    best = max((f"{statistics.median(values):.2f}" for values in scores.values() if values), key=float, default="")
     for y, method in enumerate(methods):
-        group = found[method]
-        values = [] if group is None else group.values(kind, target)
+        values = scores[method]
         if not values:
             diverged = bool(c.of(task, method))
             axis.text(0.01, y, "diverged" if diverged else "not run", va="center", fontsize=7, color=GREY)
@@ -102,8 +106,8 @@ def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, tar
         axis.barh(y, max(median, 0), height=0.72, color=colour(method), alpha=0.88)
         if len(values) > 1:
             axis.plot([max(v, 0) for v in values], [y] * len(values), "o", color=BLACK, ms=2.6, mew=0)
-        weight = "bold" if method == "rpgssm" else "normal"
-        axis.text(1.02, y, f"{median:.2f}", va="center", fontsize=7.5, fontweight=weight)
+        shown = f"{median:.2f}"
+        axis.text(1.02, y, shown, va="center", fontsize=7.5, fontweight="bold" if shown == best else "normal")
     axis.set_xlim(0, 1.12)
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axis.set_ylim(len(methods) - 0.4, -0.6)

@@ -3,7 +3,9 @@
 import statistics
 from typing import Any
 
+from rpgssm.experiments.plans import plan
 from rpgssm.experiments.recipes import FAMILIES
+from rpgssm.experiments.targets import AIMS
 
 from .collection import LINEAR, VIDEO, Collection, title
 from .style import BLACK, colour, figure, legend_of, line_style, plain_log, said_missing
@@ -86,8 +88,12 @@ def against_accuracy(c: Collection) -> Any:
 
 
 def learning_curves(c: Collection) -> Any:
-    """The held-out loss of the RP-GSSM against step, a line per seed."""
-    found = [r for r in c.accuracy if r.finished]
+    """Mean R² (or, where it was not followed, loss) of the RP-GSSM on held-out sequences against step: a line per seed.
+
+    Runs of former recipes are left out.
+    """
+    present = {task: plan("accuracy", tasks=[task])[0].digest for task in FAMILIES if task in AIMS}
+    found = [r for r in c.accuracy if r.finished and present.get(r.run.task) == r.run.digest]
     tasks = [task for task in FAMILIES if any(r.run.task == task for r in found)]
     if not tasks:
         return None
@@ -99,17 +105,26 @@ def learning_curves(c: Collection) -> Any:
         axis.set_axis_off()
     for axis, task in zip(axes, tasks, strict=False):
         for result in (r for r in found if r.run.task == task):
-            curve = result.training["curve"]
-            name = "validation_loss" if "validation_loss" in curve else "loss"
-            points = [(s, y) for s, y in zip(curve["step"], curve[name], strict=True) if y is not None]
+            name, points = _learning(result.training)
             axis.plot(*zip(*points, strict=True), color=colour("rpgssm"), lw=1.2, alpha=0.8)
+            axis.set_ylabel(name)
         axis.set_title(title(task), fontsize=9)
         axis.grid(color="0.93")
-    for i in range(0, len(tasks), columns):
-        axes[i].set_ylabel("held-out loss")
     for i in range(max(0, len(tasks) - columns), len(tasks)):
         axes[i].set_xlabel("step")
     return drawn
+
+
+def _learning(training: dict[str, Any]) -> tuple[str, list[tuple[int, float]]]:
+    """What was followed, and its values by step."""
+    curve, scores = training["curve"], training.get("validation_r2") or {}
+    if "mean" in scores:
+        name, steps, values = "mean R²", scores["step"], scores["mean"]
+    elif "validation_loss" in curve:
+        name, steps, values = "held-out loss", curve["step"], curve["validation_loss"]
+    else:
+        name, steps, values = "loss", curve["step"], curve["loss"]
+    return name, [(step, y) for step, y in zip(steps, values, strict=True) if y is not None]
 
 
 def horizon(c: Collection) -> Any:
@@ -147,6 +162,7 @@ def horizon(c: Collection) -> Any:
         axes[i].set_ylabel("mean R²")
     for i in range(max(0, len(tasks) - columns), len(tasks)):
         axes[i].set_xlabel("frames ahead")
+        axes[i].tick_params(labelbottom=True)  # nothing need be below
     legend_of(drawn, [m for m in c.methods(tasks) if m in shown])
     return drawn
 
