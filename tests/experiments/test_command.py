@@ -5,6 +5,7 @@ import pytest
 from rpgssm import cli
 from rpgssm.commands import experiment as command
 from rpgssm.experiments import running, store
+from rpgssm.experiments.methods import METHODS
 from rpgssm.experiments.plans import plan
 
 from .fakes import Fake, accuracy_runs, small_task, write_result
@@ -75,16 +76,20 @@ def test_failures_are_told_at_the_end(folders, monkeypatch, capsys):
 
 
 def test_status_shows_what_is_done(folders, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     one, two = accuracy_runs("linear-small", [0, 1])
     write_result(tmp_path / "results", one, {"z": 0.7, "mean": 0.7})
     claim = command.Claims(tmp_path / "work" / "claims.db").take(two.identity)
     run("status", "accuracy", "--tasks", "linear-small,pendulum", "--seeds", "0,1", *folders)
     out = capsys.readouterr().out
-    assert "0.700 1/2*" in out
-    assert "0/2" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert lines.index(["linear-small", "0.700"]) + 1 == lines.index(["1/2*"])
+    assert ["pendulum", "0/2"] in lines
     assert "1 of 4 runs done, 1 at work" in out
     claim.release()
+    run("status", "comparison", "--seeds", "0", *folders)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["task", *METHODS] in lines
 
 
 def test_table_is_put_into_a_file(folders, tmp_path, capsys):

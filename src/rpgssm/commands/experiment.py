@@ -159,6 +159,7 @@ def status(command: c.Status) -> None:
 
 def _overview(command: c.Status) -> Any:
     """A row per task, a column per method: best mean R², or how far it is."""
+    from rich.console import Group
     from rich.table import Table
 
     runs = planned(command.name, command.which)
@@ -171,8 +172,7 @@ def _overview(command: c.Status) -> Any:
     left = sum(clock.seconds(one) for one in runs if found[one.identity] is None)
     at_work = sorted(identity for identity in found if identity in held)
     caption = f"{done} of {len(runs)} runs done, {len(at_work)} at work, about {duration(left)} to go on two cores"
-    title = f"{command.name}: mean held-out linear R², median over seeds"
-    table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0), row_styles=("", "cyan"))
+    table = Table(box=None, padding=(0, 1, 0, 0), row_styles=("", "cyan"))
     table.add_column("task")
     for method in methods:
         table.add_column(method, justify="right")
@@ -181,8 +181,9 @@ def _overview(command: c.Status) -> Any:
         for method in methods:
             these = [one for one in runs if one.task == task and one.method == method]
             cells.append(_cell(these, [found[one.identity] for one in these], held))
-        table.add_row(task.replace("-", "-\n"), *cells)  # narrow: eleven methods fit beside it in 80 columns
-    return table
+        # so that eleven methods fit beside it in 80 columns
+        table.add_row(task.replace("-", "-\n") if len(methods) > 6 else task, *cells)
+    return Group(f"{command.name}: mean held-out linear R², median over seeds\n", table, f"\n{caption}")
 
 
 def _cell(runs: list[Run], results: list[store.Result | None], held: set[str]) -> str:
