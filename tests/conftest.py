@@ -4,6 +4,7 @@ Shapes and dtypes in signatures are checked at every call, dtypes are never prom
 float64 exist (so each test says which one it means). None of this is set by the library itself.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -74,3 +75,16 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+MAPS = Path("/proc/self/maps")
+MANY_MAPS = 20_000  # of the 65 530 regions of memory that Linux lets a process have: past them, compiling crashes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_regions_of_memory() -> Iterator[None]:
+    """Every compiled function takes some regions of memory. Before they run out, all are forgotten."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY_MAPS:
+        jax.clear_caches()
+        gc.collect()

@@ -6,7 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rpgssm.models.encoders import CNNEncoder, Encoder, LinearEncoder, MLPEncoder, UserEncoder, make_encoder
+from rpgssm.models.encoders import (
+    REACH,
+    SHARPNESS,
+    CNNEncoder,
+    Encoder,
+    KeypointEncoder,
+    LinearEncoder,
+    MLPEncoder,
+    UserEncoder,
+    make_encoder,
+)
 
 KEY = jax.random.key(0)
 SPECS = [
@@ -16,6 +26,8 @@ SPECS = [
     ("mlp", (4, 3, 2), jnp.float64),
     ("cnn", (8, 9), jnp.float32),
     ("cnn-paper", (8, 8, 3), jnp.float64),
+    ("keypoints", (9, 8), jnp.float64),
+    ("keypoints", (8, 8, 3), jnp.float32),
 ]
 
 
@@ -52,7 +64,7 @@ def test_features_and_gradients(spec, shape, dtype):
     assert 0.1 < float(jnp.sqrt((y**2).mean())) < 10
 
 
-@pytest.mark.parametrize("spec", ["linear", "mlp", "cnn"])
+@pytest.mark.parametrize("spec", ["linear", "mlp", "cnn", "keypoints"])
 def test_raw_data_of_any_scale(spec):
     x = frames_for((8, 8), dtype=jnp.float64)
     plain = make_encoder(spec, (8, 8), key=KEY, dtype=jnp.float64)
@@ -81,11 +93,12 @@ def test_mlp_against_numpy():
     np.testing.assert_allclose(encoder(jnp.asarray(x)), y)
 
 
-def test_native_and_patches_agree():
+@pytest.mark.parametrize("make", [CNNEncoder.light, KeypointEncoder])
+def test_native_and_patches_agree(make):
     x = frames_for((10, 8, 2), 5, jnp.float64)
 
     def run(method):
-        encoder = CNNEncoder.light((10, 8, 2), key=KEY, method=method, dtype=jnp.float64)
+        encoder = make((10, 8, 2), key=KEY, method=method, dtype=jnp.float64)
         return jax.tree.leaves(features_and_gradient(encoder, x))
 
     for a, b in zip(run("native"), run("patches"), strict=True):
@@ -101,6 +114,34 @@ def test_presets():
     assert len(CNNEncoder.light((64, 64, 3), key=KEY).convolutions) == 3
     assert len(CNNEncoder.light((65, 20), key=KEY).convolutions) == 4
     assert len(CNNEncoder.light((256, 256), key=KEY).convolutions) == 5
+
+
+def test_keypoints_are_means_of_places_under_a_softmax():
+    encoder = KeypointEncoder((6, 4), (2, 3), (3, 3), (1, 1), key=KEY, dtype=jnp.float64)
+    x = frames_for((6, 4), dtype=jnp.float64)
+    first, second = encoder.convolutions
+    maps = np.asarray(second(jax.nn.relu(first(x[..., None]))))
+    expected = np.zeros((4, 2, 3))
+    for n in range(4):
+        for c in range(3):
+            weights = np.exp(SHARPNESS * maps[n, :, :, c])
+            weights /= weights.sum()
+            for i in range(6):
+                for j in range(4):
+                    expected[n, :, c] += weights[i, j] * REACH * np.array([2 * i / 5 - 1, 2 * j / 3 - 1])
+    np.testing.assert_allclose(encode(encoder, x), expected.reshape(4, 6), rtol=1e-10, atol=1e-12)
+
+
+def test_keypoints_move_with_what_they_see():
+    encoder = KeypointEncoder((32, 32), (4, 8), (3, 3), (2, 2), key=KEY, dtype=jnp.float64)
+    frames = np.zeros((2, 32, 32))
+    frames[0, 10:13, 10:13] = frames[1, 14:17, 18:21] = 50  # four pixels further down, eight to the right
+    y = np.asarray(encode(encoder, jnp.asarray(frames))).reshape(2, 2, 8)
+    down, right = (y[1] - y[0]) * (8 - 1) / (2 * REACH) * 4  # from the coordinates of 8 × 8 maps to pixels
+    sharp = np.abs(down) > 1  # channels that answer to the square by being high, and not to all around it
+    assert sharp.sum() >= 2
+    np.testing.assert_allclose(down[sharp], 4, atol=0.05)
+    np.testing.assert_allclose(right[sharp], 8, atol=0.05)
 
 
 def test_several_seeds_at_once():

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 Positional = tyro.conf.Positional
-Encoder = Literal["auto", "linear", "mlp", "cnn", "cnn-paper"]
+Encoder = Literal["auto", "linear", "mlp", "cnn", "cnn-paper", "keypoints"]
 ModelName = Annotated[
     Literal["rpgssm", "svae", "dkf", "kvae", "linear-gaussian", "cpc", "dcl", "rkn"],
     tyro.conf.arg(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,11 @@ SLACK = 1e-6  # of a bin: what the end of the last one may lie beyond the end of
 
 @dataclass(frozen=True)
 class Series:
-    """Samples and their times, sorted, in seconds; loaded when asked for."""
+    """Samples and their times, sorted, in seconds; `load` reads those from one index up to another."""
 
     name: str
     times: Float[ndarray, " t"]
-    shape: tuple[int, ...]
-    load: Callable[[], Shaped[ndarray, "t ..."]]
+    load: Callable[[int, int], Shaped[ndarray, "n ..."]]
 
     @property
     def span(self) -> tuple[float, float]:
@@ -41,8 +41,8 @@ class Series:
 
     def binned(self, edges: Float[ndarray, " e"]) -> Float[ndarray, "n ..."]:
         """Means of what falls between the edges; NaN where nothing does."""
-        first, last = np.searchsorted(self.times, edges[[0, -1]])
-        x = self.load()[first:last]
+        first, last = self.within(*edges[[0, -1]])
+        x = self.load(first, last)
         at, count = _bins(self.times[first:last], edges), len(edges) - 1
         valid = np.isfinite(x) if x.dtype.kind == "f" else np.ones(x.shape, bool)
         total, found = np.zeros((count, *x.shape[1:])), np.zeros((count, *x.shape[1:]))
@@ -50,9 +50,10 @@ class Series:
         np.add.at(found, at, valid)
         return np.where(found > 0, total / np.maximum(found, 1), np.nan).astype(np.float32)
 
-    def between(self, start: float, stop: float) -> Shaped[ndarray, "n ..."]:
+    def within(self, start: float, stop: float) -> tuple[int, int]:
+        """The indices of the samples from one time up to another."""
         first, last = np.searchsorted(self.times, [start, stop])
-        return self.load()[first:last]
+        return int(first), int(last)
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,7 @@ def read_nwb(
     if bin_seconds is not None and not (np.isfinite(bin_seconds) and bin_seconds > 0):
         raise ValueError(f"bin_seconds is {bin_seconds}, not a time above 0")
     with _opened(path) as file:
-        found: dict[str, Any] = _series(file) | _spikes(file)
-        chosen = _choose(path, found, key)
+        chosen = _choose(path, _series(file) | _spikes(file), key)
         intervals = _trials(path, file) if trials else None
         if bin_seconds is None:
             return Recording(_as_sampled(path, chosen, intervals))
@@ -106,17 +106,30 @@ def _opened(path: Path):
         yield io.read()
 
 
-def _series(file: Any) -> dict[str, Series]:
-    """All time series of numbers, by name."""
+Found = dict[str, Callable[[], Any]]  # what is in a file, by name, and how to make it a `Series` or `Spikes`
+
+
+def _series(file: Any) -> Found:
+    """All time series of numbers."""
     from pynwb import TimeSeries
 
     objects: list[Any] = [x for x in file.objects.values() if isinstance(x, TimeSeries) and _has_numbers(x)]
     twice = {name for name, count in Counter(x.name for x in objects).items() if count > 1}
-    found = {}
-    for x in objects:
-        name = f"{x.parent.name}/{x.name}" if x.name in twice and x.parent is not None else x.name
-        found[name] = Series(name, _times(x), tuple(x.data.shape), lambda x=x: _values(x))
-    return found
+    names = [_path(x) if x.name in twice else x.name for x in objects]
+
+    def make(name: str, x: Any) -> Series:
+        return Series(name, _times(x), lambda first, last: _values(x, first, last))
+
+    return {name: partial(make, name, x) for name, x in zip(names, objects, strict=True)}
+
+
+def _path(x: Any) -> str:
+    """The name with those of all that it is in, but for the file."""
+    parts = [x.name]
+    while x.parent is not None and x.parent.parent is not None:
+        x = x.parent
+        parts.insert(0, x.name)
+    return "/".join(parts)
 
 
 def _has_numbers(x: Any) -> bool:
@@ -135,27 +148,27 @@ def _times(x: Any) -> Float[ndarray, " t"]:
     return float(x.starting_time or 0) + np.arange(x.data.shape[0]) / float(x.rate)
 
 
-def _values(x: Any) -> Shaped[ndarray, "t ..."]:
+def _values(x: Any, first: int, last: int) -> Shaped[ndarray, "n ..."]:
     """In the unit that the file names; as they are stored if that is the same."""
-    values = np.asarray(x.data[:])
+    values = np.asarray(x.data[first:last])
     scale, offset = float(x.conversion), float(x.offset)
     return values if scale == 1 and offset == 0 else (values * scale + offset).astype(np.float32)
 
 
-def _spikes(file: Any) -> dict[str, Spikes]:
+def _spikes(file: Any) -> Found:
     if file.units is None or "spike_times" not in file.units.colnames:
         return {}
     times = file.units["spike_times"]
-    return {SPIKES: Spikes([np.asarray(times[n], np.float64) for n in range(len(file.units))])}
+    return {SPIKES: lambda: Spikes([np.asarray(times[n], np.float64) for n in range(len(file.units))])}
 
 
-def _choose(path: Path, found: dict[str, Any], key: Sequence[str]) -> list[Any]:
+def _choose(path: Path, found: Found, key: Sequence[str]) -> list[Any]:
     if not found:
         raise ValueError(f"{path} holds no time series of numbers, and no spikes")
     for one in key:
         if one not in found:
             raise ValueError(f"{path} has no series {one!r}: it has {', '.join(sorted(found))}")
-    return [found[name] for name in (key or sorted(found))]
+    return [found[name]() for name in (key or sorted(found))]
 
 
 def _trials(path: Path, file: Any) -> list[tuple[float, float]]:
@@ -179,10 +192,11 @@ def _as_sampled(path: Path, chosen: list[Any], intervals: list[tuple[float, floa
                 f"{_clock(one)}): choose one by key, or bring them to common bins, as with {EXAMPLE}"
             )
     if intervals is None:
-        return {one.name: _with_features(one.load())[None] for one in chosen}
-    for n, (start, stop) in enumerate(intervals):
-        _check_length(path, n, len(first.between(start, stop)))
-    return {one.name: [_with_features(one.between(*interval)) for interval in intervals] for one in chosen}
+        return {one.name: _with_features(one.load(0, len(one.times)))[None] for one in chosen}
+    ranges = [first.within(*interval) for interval in intervals]
+    for n, (begin, end) in enumerate(ranges):
+        _check_length(path, n, end - begin)
+    return {one.name: [_with_features(one.load(*each)) for each in ranges] for one in chosen}
 
 
 def _clock(one: Series) -> str:

@@ -67,8 +67,7 @@ def read(
         raise ValueError(f"size is {size}, not (height, width) in pixels")
     suffix = path.suffix.lower()
     if suffix == ".nwb" and path.is_file():
-        keys = [] if key is None else [key] if isinstance(key, str) else list(key)
-        return read_nwb(path, key=keys, bin_seconds=bin_seconds, trials=trials)
+        return read_nwb(path, key=_keys(key), bin_seconds=bin_seconds, trials=trials)
     if bin_seconds is not None or trials:
         raise ValueError(f"bin_seconds and trials are for NWB files, and {path} is none")
     images = {"grey": grey, "size": size, "every": every}
@@ -98,11 +97,15 @@ def read(
 Arrays = Mapping[str, Callable[[], Any]]  # names, and how to load what they stand for
 
 
+def _keys(key: str | Sequence[str] | None) -> list[str]:
+    return [] if key is None else [key] if isinstance(key, str) else list(key)
+
+
 def _named(path: Path, arrays: Arrays, key: str | Sequence[str] | None) -> Recording:
     """The chosen arrays, loaded; the special ones aside. A file with one nameless array gives just that."""
     if not arrays:
         raise ValueError(f"{path} holds no arrays of numbers")
-    keys = [] if key is None else [key] if isinstance(key, str) else list(key)
+    keys = _keys(key)
     chosen = {} if keys else {name: name for name in arrays}  # from the name of a modality to that in the file
     for one in keys:
         inside = {name.removeprefix(f"{one}/"): name for name in arrays if name.startswith(f"{one}/")}

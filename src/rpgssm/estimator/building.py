@@ -8,7 +8,7 @@ import numpy as np
 
 from rpgssm.data import Modality, Recording, Sequences
 from rpgssm.models.decoder import make_decoder
-from rpgssm.models.encoders import make_encoder
+from rpgssm.models.encoders import IMAGE_ENCODERS, make_encoder
 from rpgssm.models.heads import Recognition, make_head
 from rpgssm.models.layers import standardisation
 
@@ -20,7 +20,7 @@ def frame_ndim(encoder: Any, X: Any) -> Any:
     X = X.data if isinstance(X, Recording) else X
 
     def ndim(spec):
-        return 2 if isinstance(spec, str) and spec in ("cnn", "cnn-paper") else None
+        return 2 if isinstance(spec, str) and spec in IMAGE_ENCODERS else None
 
     if not isinstance(X, Mapping):
         return ndim(encoder)

@@ -35,8 +35,9 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     Parameters
     ----------
     latent_dim : number of latent dimensions K.
-    encoder : "auto" (a CNN for images, an MLP for vectors), "linear", "mlp", "cnn", "cnn-paper", or an Equinox module
-        or JAX function from a frame (or a batch of frames) to a vector. For several modalities a mapping by name.
+    encoder : "auto" (a CNN for images, an MLP for vectors), "linear", "mlp", "cnn", "cnn-paper", "keypoints" (a CNN
+        that tells where things are: for things that move about in the frame), or an Equinox module or JAX function
+        from a frame (or a batch of frames) to a vector. For several modalities a mapping by name.
     precision : "diagonal" or "cholesky" (full) precision of the recognition potentials.
     data_dependent : whether the precision is a function of the frame, or one constant. Costs more time, and can say of
         a frame that it shows nothing.

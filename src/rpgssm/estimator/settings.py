@@ -5,10 +5,11 @@ from typing import Any, get_args
 
 import numpy as np
 
+from rpgssm.models import encoders
 from rpgssm.training.config import ScheduleName
 
 PRIORS = ("auto", "stationary", "free", "controlled", "network")
-ENCODERS = ("auto", "linear", "mlp", "cnn", "cnn-paper")
+ENCODERS = ("auto", *encoders.NAMES)
 PRECISIONS = ("diagonal", "cholesky")
 MARGINALS = ("auto", "empirical", "pooled", "gaussian")
 DECODERS = ("auto", "linear", "mlp", "conv", "conv-paper")

@@ -24,7 +24,10 @@ def markdown(rows: list[list[str]]) -> str:
 def rows(results: Path) -> list[list[str]]:
     """The same as rows of text, the first of them the header."""
     stored = store.read_all(results, "accuracy")
-    return [list(_HEADER), *(row for task, aim in AIMS.items() for row in _rows(task, aim, _present(stored, task)))]
+    return [
+        list(_HEADER),
+        *(row for task, aim in AIMS.items() for row in _rows(task, aim, of_present_recipe(stored, task))),
+    ]
 
 
 def insert(text: str, table: str, name: str = "accuracy") -> str:
@@ -37,7 +40,7 @@ def insert(text: str, table: str, name: str = "accuracy") -> str:
     return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
-def _present(stored: list[store.Result], task: str) -> list[store.Result]:
+def of_present_recipe(stored: list[store.Result], task: str) -> list[store.Result]:
     """All seeds that were run with the present recipe, whichever they are."""
     digest = plan("accuracy", tasks=[task])[0].digest
     return [r for r in stored if r.run.task == task and r.run.digest == digest and r.run.method == "rpgssm"]

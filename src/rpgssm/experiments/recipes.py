@@ -47,10 +47,23 @@ RECIPES: dict[str, dict[str, Any]] = {
     "pendulum": NONLINEAR,
     "double-pendulum": NONLINEAR
     | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 150},
-    "tracking": NONLINEAR | {"max_steps": 600},
+    "tracking": NONLINEAR
+    | {
+        "latent_dim": 32,
+        "encoder": "keypoints",
+        "marginal": "pooled",
+        "mixture_times": 50,
+        "batch_size": 8,
+        "initial_scale": 0.998,
+        "prior_learning_rate": 1e-4,
+        "max_steps": 1200,
+    },
 }
 
-LONGER = {"cifar10-double-pendulum": 600}  # steps, where finding the arms before a background takes longer
+BACKGROUND: dict[str, dict[str, Any]] = {  # what is different before a background
+    # finding the arms takes more steps, and shorter pieces make each cheaper
+    "cifar10-double-pendulum": {"max_steps": 400, "window": 25},
+}
 
 
 def recipe(task: str) -> dict[str, Any]:
@@ -58,6 +71,4 @@ def recipe(task: str) -> dict[str, Any]:
     settings = dict(RECIPES[FAMILIES[task]])
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
-    if task in LONGER:
-        settings["max_steps"] = LONGER[task]
-    return settings
+    return settings | BACKGROUND.get(task, {})

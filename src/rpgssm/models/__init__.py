@@ -10,6 +10,7 @@ from .decoder import make_decoder as make_decoder
 from .decoder import sample_latents as sample_latents
 from .encoders import CNNEncoder as CNNEncoder
 from .encoders import Encoder as Encoder
+from .encoders import KeypointEncoder as KeypointEncoder
 from .encoders import LinearEncoder as LinearEncoder
 from .encoders import MLPEncoder as MLPEncoder
 from .encoders import UserEncoder as UserEncoder

@@ -1,12 +1,13 @@
 """Encoders: from a batch of frames to one feature vector per frame, from which a head makes potentials.
 
-| name        | class           | features                                                                            |
-|-------------|-----------------|-------------------------------------------------------------------------------------|
-| "linear"    | `LinearEncoder` | the frame itself, so that h is affine in the frame                                  |
-| "mlp"       | `MLPEncoder`    | dense layers                                                                        |
-| "cnn"       | `CNNEncoder`    | light: strided convolutions of 16, 32, 32 channels and a dense layer; for CPU       |
-| "cnn-paper" | `CNNEncoder`    | 32, 64, 32 channels, 3×3, strides 1, 2, 2                                           |
-| a callable  | `UserEncoder`   | whatever the user's module or function gives, written for one frame or for a batch  |
+| name        | class             | features                                                                           |
+|-------------|-------------------|------------------------------------------------------------------------------------|
+| "linear"    | `LinearEncoder`   | the frame itself, so that h is affine in the frame                                 |
+| "mlp"       | `MLPEncoder`      | dense layers                                                                       |
+| "cnn"       | `CNNEncoder`      | light: strided convolutions of 16, 32, 32 channels and a dense layer; for CPU      |
+| "cnn-paper" | `CNNEncoder`      | 32, 64, 32 channels, 3×3, strides 1, 2, 2                                          |
+| "keypoints" | `KeypointEncoder` | where in the frame 32 maps are active; for things that move about                  |
+| a callable  | `UserEncoder`     | whatever the user's module or function gives, written for one frame or for a batch |
 
 Every encoder first standardises the frames by fixed numbers, and computes in the dtype of its parameters.
 """
@@ -18,10 +19,18 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from .convolution import Conv2d, Method, map_frames, uses_patches
 from .layers import MLP, Activation, Standardise, parameter_dtype, split
+
+IMAGE_ENCODERS = ("cnn", "cnn-paper", "keypoints")
+NAMES = ("linear", "mlp", *IMAGE_ENCODERS)
+
+SHARPNESS, REACH = 2.0, 4.0
+"""Of keypoints: what multiplies the maps before the softmax, and the coordinate of the frame's edges."""
 
 
 @runtime_checkable
@@ -106,16 +115,10 @@ class CNNEncoder(eqx.Module):
         method: Method = "auto",
         dtype=jnp.float32,
     ):
-        if not len(channels) == len(kernels) == len(strides) >= 1:
-            raise ValueError("channels, kernels and strides must have one entry per layer, and there must be a layer")
-        h, w, c = image_shape(frame_shape)
         *keys, last = split(key, len(channels) + 1)
-        layers = []
-        for out, kernel, stride, k in zip(channels, kernels, strides, keys, strict=True):
-            layers.append(Conv2d(c, out, kernel, stride, key=k, method=method, dtype=dtype))
-            h, w, c = layers[-1].out_shape(h, w)
+        self.convolutions = _convolutions(frame_shape, channels, kernels, strides, keys, method, dtype)
+        h, w, c = _sizes(self.convolutions, frame_shape)[-1]
         self.standardise = Standardise(frame_shape, shift, scale, dtype)
-        self.convolutions = tuple(layers)
         self.dense = None if dense is None else MLP((h * w * c, dense), key=last, activation=activation, dtype=dtype)
         self.frame_shape = tuple(frame_shape)
         self.activation = activation
@@ -135,14 +138,7 @@ class CNNEncoder(eqx.Module):
         return cls(frame_shape, (16, *[32] * (layers - 1)), (5, *[3] * (layers - 1)), (2,) * layers, **kwargs)
 
     def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
-        if not uses_patches(self.convolutions[0].method):
-            return self._network(frames)
-        h, w, _ = image_shape(self.frame_shape)
-        largest = 0
-        for layer in self.convolutions:
-            largest = max(largest, layer.patch_bytes(h, w))
-            h, w, _ = layer.out_shape(h, w)
-        return map_frames(self._network, frames, largest)
+        return _by_chunks(self._network, frames, self.convolutions, self.frame_shape)
 
     def _network(self, frames):
         x = _standard(self.standardise, frames).reshape(-1, *image_shape(self.frame_shape))
@@ -150,6 +146,57 @@ class CNNEncoder(eqx.Module):
             x = self.activation(layer(x))
         x = x.reshape(x.shape[0], -1)
         return x if self.dense is None else self.dense(x)
+
+
+class KeypointEncoder(eqx.Module):
+    """Convolutions, and of each channel of the last one the place where it is high: row and column.
+
+    The place is the mean over all pixels weighted by the softmax of the channel (a *spatial softmax*), and so a smooth
+    function that moves with what the channel sees, and tells it to a fraction of a pixel. The features are linear in
+    where things are, whatever they are: position is read from them by a line, and so is direction, which is the
+    difference of two places. What does not move is not in them.
+    """
+
+    standardise: Standardise
+    convolutions: tuple[Conv2d, ...]
+    frame_shape: tuple[int, ...] = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+    out_dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        frame_shape: tuple[int, ...],
+        channels: tuple[int, ...] = (16, 32),
+        kernels: tuple[int, ...] = (5, 3),
+        strides: tuple[int, ...] = (2, 2),
+        activation: Activation = jax.nn.relu,
+        *,
+        key: PRNGKeyArray,
+        shift: Any = 0.0,
+        scale: Any = 1.0,
+        method: Method = "auto",
+        dtype=jnp.float32,
+    ):
+        self.convolutions = _convolutions(
+            frame_shape, channels, kernels, strides, split(key, len(channels)), method, dtype
+        )
+        self.standardise = Standardise(frame_shape, shift, scale, dtype)
+        self.frame_shape = tuple(frame_shape)
+        self.activation = activation
+        self.out_dim = 2 * channels[-1]
+
+    def __call__(self, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n f"]:
+        return _by_chunks(self._network, frames, self.convolutions, self.frame_shape)
+
+    def _network(self, frames):
+        x = _standard(self.standardise, frames).reshape(-1, *image_shape(self.frame_shape))
+        for layer in self.convolutions[:-1]:
+            x = self.activation(layer(x))
+        x = self.convolutions[-1](x)
+        n, h, w, c = x.shape
+        weights = jax.nn.softmax(SHARPNESS * x.reshape(n, h * w, c), axis=1)
+        places = jnp.einsum("nsc,sd->ndc", weights, _grid(h, w, x.dtype), precision=lax.Precision.HIGHEST)
+        return places.reshape(n, 2 * c)
 
 
 class Function(eqx.Module):
@@ -202,7 +249,7 @@ def make_encoder(
     scale: Any = 1.0,
     dtype=jnp.float32,
 ) -> Any:
-    """The encoder that `spec` names: "linear", "mlp", "cnn", "cnn-paper", or a module or function of the user's.
+    """The encoder that `spec` names: one of `NAMES`, or a module or function of the user's.
 
     Frames are standardised to `(frame - shift) / scale` first; `standardisation` computes both from data. One of this
     module's own encoders, given as an object, is returned as it is.
@@ -217,14 +264,49 @@ def make_encoder(
             return CNNEncoder.light(frame_shape, key=key, **given)
         case "cnn-paper":
             return CNNEncoder.paper(frame_shape, key=key, **given)
-    if isinstance(spec, LinearEncoder | MLPEncoder | CNNEncoder | UserEncoder):
+        case "keypoints":
+            return KeypointEncoder(frame_shape, key=key, **given)
+    if isinstance(spec, LinearEncoder | MLPEncoder | CNNEncoder | KeypointEncoder | UserEncoder):
         return spec
     if callable(spec) and not isinstance(spec, type):
         return UserEncoder(spec, frame_shape, shift=shift, scale=scale)
     raise ValueError(
-        f"encoder must be 'linear', 'mlp', 'cnn', 'cnn-paper', or a module or function from a frame to a vector; "
+        f"encoder must be {', '.join(repr(name) for name in NAMES)}, or a module or function from a frame to a vector; "
         f"got {spec!r}"
     )
+
+
+def _convolutions(frame_shape, channels, kernels, strides, keys, method, dtype) -> tuple[Conv2d, ...]:
+    if not len(channels) == len(kernels) == len(strides) >= 1:
+        raise ValueError("channels, kernels and strides must have one entry per layer, and there must be a layer")
+    inputs = (image_shape(frame_shape)[-1], *channels)
+    return tuple(
+        Conv2d(c, out, kernel, stride, key=k, method=method, dtype=dtype)
+        for c, out, kernel, stride, k in zip(inputs, channels, kernels, strides, keys, strict=False)
+    )
+
+
+def _sizes(convolutions: tuple[Conv2d, ...], frame_shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Height, width and channels of the frame, and of what each layer makes of it."""
+    sizes = [image_shape(frame_shape)]
+    for layer in convolutions:
+        sizes.append(layer.out_shape(*sizes[-1][:2]))
+    return sizes
+
+
+def _by_chunks(network, frames, convolutions: tuple[Conv2d, ...], frame_shape: tuple[int, ...]):
+    """The network, by chunks of frames that suit the largest of its convolutions."""
+    if not uses_patches(convolutions[0].method):
+        return network(frames)
+    sizes = _sizes(convolutions, frame_shape)
+    largest = max(layer.patch_bytes(h, w) for layer, (h, w, _) in zip(convolutions, sizes, strict=False))
+    return map_frames(network, frames, largest)
+
+
+def _grid(height: int, width: int, dtype) -> Float[Array, "s 2"]:
+    """Row and column of each pixel, from -`REACH` to `REACH`."""
+    rows, columns = (REACH * (np.arange(n) - 0.5 * (n - 1)) / max(0.5 * (n - 1), 0.5) for n in (height, width))
+    return jnp.asarray(np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2), dtype)
 
 
 def _standard(standardise: Standardise, frames: Shaped[Array, "n *frame"]) -> Float[Array, "n *frame"]:

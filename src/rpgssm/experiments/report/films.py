@@ -85,7 +85,7 @@ def paths(c: Collection) -> Any:
     groups = _shown(c, DAVIS, "paths")
     if not groups:
         return None
-    drawn = figure(9, 3.3)
+    drawn = figure(9, 3.8)
     axes = drawn.subplots(1, 3)
     for axis, slot in zip(axes, _slots(groups), strict=True):
         if slot is None:

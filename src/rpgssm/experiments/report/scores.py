@@ -88,14 +88,15 @@ def by_target(c: Collection, kind: str, tasks: tuple[str, ...] = VIDEO) -> Any:
 def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, target: str, names: bool = True) -> None:
     """A bar per method: the median over seeds, with a dot for each seed; what lies below 0 is drawn as 0.
 
-    The best number is bold.
+    The best number is bold, if there are others.
     """
     found = {method: c.chosen(task, method) for method in methods}
     if not any(found.values()):
         said_missing(axis)
         return
     scores = {m: [] if group is None else group.values(kind, target) for m, group in found.items()}
-    best = max((f"{statistics.median(values):.2f}" for values in scores.values() if values), key=float, default="")
+    medians = [f"{statistics.median(values):.2f}" for values in scores.values() if values]
+    best = max(medians, key=float) if len(medians) > 1 else ""
     for y, method in enumerate(methods):
         values = scores[method]
         if not values:

@@ -3,8 +3,7 @@
 import statistics
 from typing import Any
 
-from rpgssm.experiments.plans import plan
-from rpgssm.experiments.recipes import FAMILIES
+from rpgssm.experiments.accuracy import of_present_recipe
 from rpgssm.experiments.targets import AIMS
 
 from .collection import LINEAR, VIDEO, Collection, title
@@ -92,9 +91,9 @@ def learning_curves(c: Collection) -> Any:
 
     Runs of former recipes are left out.
     """
-    present = {task: plan("accuracy", tasks=[task])[0].digest for task in FAMILIES if task in AIMS}
-    found = [r for r in c.accuracy if r.finished and present.get(r.run.task) == r.run.digest]
-    tasks = [task for task in FAMILIES if any(r.run.task == task for r in found)]
+    finished = [r for r in c.accuracy if r.finished]
+    found = {task: of_present_recipe(finished, task) for task in AIMS}
+    tasks = [task for task in AIMS if found[task]]
     if not tasks:
         return None
     columns = min(4, len(tasks))
@@ -104,7 +103,7 @@ def learning_curves(c: Collection) -> Any:
     for axis in axes[len(tasks) :]:
         axis.set_axis_off()
     for axis, task in zip(axes, tasks, strict=False):
-        for result in (r for r in found if r.run.task == task):
+        for result in found[task]:
             name, points = _learning(result.training)
             axis.plot(*zip(*points, strict=True), color=colour("rpgssm"), lw=1.2, alpha=0.8)
             axis.set_ylabel(name)
