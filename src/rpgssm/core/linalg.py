@@ -25,7 +25,9 @@ from jaxtyping import Array, Float
 
 from .layout import Lanes, Layout, Rows
 
-mm, transpose, eye_like = Rows.mm, Rows.transpose, Rows.eye_like
+mm, tmm, transpose, eye_like = Rows.mm, Rows.tmm, Rows.transpose, Rows.eye_like
+
+BLOCK = 64  # so many matrices side by side fit the cache of a processor
 
 
 def mv(a: Float[Array, "*a i j"], x: Float[Array, "*b j"]) -> Float[Array, "*c i"]:
@@ -59,8 +61,7 @@ def spd_inverse(
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _spd_inverse(M, floor, layout) -> Any:
     if layout is Rows and _many(M):
-        inv, logdet = sweep(_side_by_side(M), M.shape[-1], floor)
-        return _one_by_one(inv, M.shape), logdet.reshape(M.shape[:-2])
+        return _side_by_side(lambda M: sweep(M, M.shape[0], floor), M)
     return sweep(M, M.shape[layout.column], floor, layout)
 
 
@@ -70,12 +71,23 @@ def _many(M):
     return prod(lead) >= 8 and k <= 24
 
 
-def _side_by_side(M):
-    return jnp.moveaxis(M.reshape(-1, *M.shape[-2:]), 0, -1)
+def _side_by_side(function, M):
+    """A function of matrices in `Lanes` for matrices in `Rows`; very many in blocks that fit a processor's cache."""
+    *lead, k, _ = M.shape
+    n = prod(lead)
 
+    def several(M):
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), function(jnp.moveaxis(M, 0, -1)))
 
-def _one_by_one(M, shape):
-    return jnp.moveaxis(M, -1, 0).reshape(shape)
+    M = M.reshape(n, k, k)
+    if n <= 2 * BLOCK or jax.default_backend() != "cpu":
+        found = several(M)
+    else:
+        blocks = -(-n // BLOCK)
+        M = jnp.concatenate([M, jnp.broadcast_to(jnp.eye(k, dtype=M.dtype), (blocks * BLOCK - n, k, k))])
+        found = lax.map(several, M.reshape(blocks, BLOCK, k, k))
+        found = jax.tree.map(lambda x: x.reshape(blocks * BLOCK, *x.shape[2:])[:n], found)
+    return jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), found)
 
 
 def _spd_inverse_fwd(M, floor, layout):
@@ -137,27 +149,31 @@ def _least(M, floor, layout):
 # factors and Gram matrices
 
 
-def cholesky_psd(M: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
+def cholesky_psd(M: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     """Lower factor L with LL' = M for positive *semi*definite M: a vanishing pivot gives a column of zeros.
 
     Not differentiable where M is singular; used inside functions that have their own derivative rules.
     """
-    *lead, k, _ = M.shape
-    W = jnp.moveaxis(M.reshape(-1, k, k), 0, -1)
+    if layout is Rows:
+        return _side_by_side(lambda M: cholesky_psd(M, Lanes), M)
+    W, k = M, M.shape[0]
     index = jnp.arange(k)[:, None]
     # a pivot smaller than the rounding error of its own diagonal entry is zero
     threshold = 4 * k * jnp.finfo(M.dtype).eps * jnp.maximum(jnp.einsum("iin->in", W), 0)
 
-    def body(j, carry):
-        W, L = carry
-        row = lax.dynamic_index_in_dim(W, j, 0, keepdims=False)
-        p = lax.dynamic_index_in_dim(row, j, 0, keepdims=False)
-        ok = p > lax.dynamic_index_in_dim(threshold, j, 0, keepdims=False)
-        column = jnp.where((index >= j) & ok, row * lax.rsqrt(jnp.where(ok, p, 1)), 0)
-        return W - column[:, None] * column[None], lax.dynamic_update_index_in_dim(L, column, j, 1)
+    def take(j, W):
+        row = _pick(W, j, 0)
+        p = _pick(row, j, 0)
+        ok = p > _pick(threshold, j, 0)
+        return jnp.where((index >= j) & ok, row * lax.rsqrt(jnp.where(ok, p, 1)), 0)
 
-    _, L = lax.fori_loop(0, k, body, (W, jnp.zeros_like(W)))
-    return jnp.moveaxis(L, -1, 0).reshape(*lead, k, k)
+    # carried from one turn to the next, as in `sweep`: fused into the update, the root would be taken for every element
+    def body(j, carry):
+        W, L, column = carry
+        W = W - column[:, None] * column[None]
+        return W, lax.dynamic_update_index_in_dim(L, column, j, 1), take(jnp.minimum(j + 1, k - 1), W)
+
+    return lax.fori_loop(0, k, body, (W, jnp.zeros_like(W), take(0, W)))[1]
 
 
 def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = Rows) -> Float[Array, "..."]:
@@ -172,7 +188,7 @@ def inverse_factor(M: Float[Array, "..."], floor: float = 0.0, layout: Layout = 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _inverse_factor(M, floor, layout) -> Any:
     if layout is Rows and _many(M):
-        return _one_by_one(inverse_factor(_side_by_side(M), floor, Lanes), M.shape)
+        return _side_by_side(lambda M: inverse_factor(M, floor, Lanes), M)
     down, across = layout.row, layout.column  # a row taken out of M is indexed along `across`
     k = M.shape[across]
     index = jnp.arange(k) if layout is Rows else jnp.arange(k)[:, None]
@@ -209,7 +225,7 @@ def _inverse_factor_bwd(floor, layout, Z, Z_bar):
     k = Z.shape[layout.column]
     half = jnp.tril(jnp.ones((k, k), Z.dtype)) - 0.5 * jnp.eye(k, dtype=Z.dtype)
     half = half if layout is Rows else half[..., None]
-    return (-sym(mm(t(Z), mm(half * mm(Z_bar, t(Z)), Z)), layout),)
+    return (-sym(layout.tmm(Z, mm(half * mm(Z_bar, t(Z)), Z)), layout),)
 
 
 _inverse_factor.defvjp(_inverse_factor_fwd, _inverse_factor_bwd)
@@ -226,7 +242,7 @@ def gram(Z: Float[Array, "..."], layout: Layout = Rows) -> Float[Array, "..."]:
     The diagonal is raised by the rounding error of the product, in proportion to each entry.
     """
     k = Z.shape[layout.column]
-    V = sym(layout.mm(layout.transpose(Z), Z), layout)
+    V = sym(layout.tmm(Z, Z), layout)
     return V if k == 1 else V * (1 + (4 + k / 4) * float(jnp.finfo(Z.dtype).eps) * layout.eye_like(V))
 
 
@@ -252,21 +268,27 @@ def _spd_covariance_bwd(layout, V, V_bar):
 _spd_covariance.defvjp(_spd_covariance_fwd, _spd_covariance_bwd)
 
 
-@jax.custom_jvp
+@jax.custom_vjp
 def shrink(X: Float[Array, "*n k k"], Y: Float[Array, "*n k k"]) -> Float[Array, "*n k k"]:
     """(X⁻¹ + Y)⁻¹ for positive semidefinite X and Y, singular or not: covariance X after an observation of precision Y.
 
     With X = LL' this is L(I + L'YL)⁻¹L', a Gram matrix: symmetric and positive semidefinite also after rounding.
     """
     L = cholesky_psd(X)
-    Z = inverse_factor(eye_like(X) + sym(mm(mm(transpose(L), Y), L)), 1.0)
+    Z = inverse_factor(eye_like(X) + sym(mm(tmm(L, Y), L)), 1.0)
     return gram(mm(Z, transpose(L)))
 
 
-@shrink.defjvp
-def _shrink_jvp(primals, tangents):
-    (X, Y), (dX, dY) = primals, tangents
+def _shrink_fwd(X, Y):
     S = shrink(X, Y)
+    return S, (S, Y)
+
+
+def _shrink_bwd(saved, S_bar):
     # dS = R dX R' - S dY S  with  R = (I + XY)⁻¹ = I - SY
-    R = eye_like(S) - mm(S, Y)
-    return S, sym(mm(mm(R, dX), transpose(R)) - mm(mm(S, dY), S))
+    S, Y = saved
+    R, S_bar = eye_like(S) - mm(S, Y), sym(S_bar)
+    return mm(tmm(R, S_bar), R), -mm(mm(S, S_bar), S)
+
+
+shrink.defvjp(_shrink_fwd, _shrink_bwd)

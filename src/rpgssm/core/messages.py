@@ -34,7 +34,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .layout import sum_to
-from .linalg import cholesky_psd, eye_like, inverse_factor, log_determinant, mm, sym, transpose
+from .linalg import cholesky_psd, eye_like, inverse_factor, log_determinant, mm, sym, tmm, transpose
 from .recurrence import Driver, conjugate_recurrence, shift
 
 
@@ -51,10 +51,10 @@ class Kernels(NamedTuple):
 def general_step(K, N, E, Lam):
     """One step for any kernel, with singular noise or none: M = LL', M̃ = L(I + L'NL)⁻¹L'."""
     L = cholesky_psd(sym(E + Lam))
-    Z = inverse_factor(eye_like(E) + sym(mm(mm(transpose(L), N), L)), 1.0)
+    Z = inverse_factor(eye_like(E) + sym(mm(tmm(L, N), L)), 1.0)
     F = mm(Z, transpose(L))
-    Mt = sym(mm(transpose(F), F))
-    return sym(mm(mm(transpose(K), Mt), K)), Mt, log_determinant(Z)
+    Mt = sym(tmm(F, F))
+    return sym(mm(tmm(K, Mt), K)), Mt, log_determinant(Z)
 
 
 class Messages(NamedTuple):
@@ -89,7 +89,7 @@ def _evaluate(kernels, Lam, driver):
         M = parallel_information(K, N, Lam)
         E, Mt, logdet = general_step(K, N, jnp.zeros_like(M), M)
     W = eye_like(Mt) - mm(Mt, N)
-    return Messages(E, mm(transpose(K), W), Mt, logdet), W
+    return Messages(E, tmm(K, W), Mt, logdet), W
 
 
 def parallel_information(K, N, Lam):
@@ -127,7 +127,7 @@ def _pull_back_bwd(driver, saved, cotangents):
     E_bar, Mt_bar, l_bar = sym(E_bar), sym(Mt_bar), l_bar[..., None, None]
     Nt = mm(N, W)
     # Y = W'(M̃ cotangent)W - sym(G' Ḡ Ñ) + l̄ Ñ, then M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s backwards in time
-    Y = mm(mm(transpose(W), Mt_bar), W) + sym(l_bar * Nt - mm(mm(transpose(G), G_bar), Nt))
+    Y = mm(tmm(W, Mt_bar), W) + sym(l_bar * Nt - mm(tmm(G, G_bar), Nt))
     M_bar = conjugate_recurrence(G, E_bar, Y, driver)
     Z = E_bar + shift(M_bar, back=True)
     # K̄ = 2M̃KZ + WḠ',   N̄ = -M̃(KZK' + M̃ cotangent - sym(KḠN))M̃ - sym(M̃KḠ) + l̄M̃
