@@ -36,9 +36,11 @@ def lenient_promotion() -> Iterator[None]:
 def compile_quickly(tmp_path_factory) -> Callable[[], AbstractContextManager[None]]:
     """A context in which programs are compiled with little optimisation, and once: a second fit of the same shapes
     finds the first."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own  # among the workers of this run
     settings = {
         "jax_disable_most_optimizations": True,
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_compilation_cache_dir": str(shared / "compiled"),
         "jax_persistent_cache_min_compile_time_secs": 0.2,
     }
 

@@ -26,8 +26,10 @@ def _time(x, s, chain):
     return x[:, s] if chain.batched else x[s]
 
 
-@pytest.mark.parametrize("kind", ["stationary", "general", "batched"])
-@pytest.mark.parametrize("precision", ["shared full", "dependent full"])
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [("stationary", "dependent full"), ("general", "shared full"), ("batched", "dependent full")],
+)
 def test_forecast_is_smoothing_without_observations(kind, precision):
     chain, potentials = random_problem(4, kind, precision, time=SEEN + STEPS)
     past, future, seen = split(chain, potentials)

@@ -10,8 +10,7 @@ from rpgssm.core.smoother import filter
 from .problems import random_problem
 
 
-@pytest.mark.parametrize("kind", ["stationary", "general", "batched"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("kind", "masked"), [("stationary", True), ("general", False), ("batched", True)])
 def test_stepping_is_filtering(kind, masked):
     chain, potentials = random_problem(0, kind, "dependent full", masked=masked, time=7)
     whole = filter(chain, potentials)
