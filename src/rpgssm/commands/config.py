@@ -98,6 +98,13 @@ class Model:
     initial_precision: float = 0.1
     """Where the recognition precisions start."""
 
+    widen: int | None = None
+    """Put a random layer of so many units on the trained network, and train head and chain anew on it: spreads out what
+    the latents know, for a linear readout."""
+
+    widen_steps: int = 100
+    """Steps of that second training."""
+
 
 @dataclass(frozen=True)
 class Training:

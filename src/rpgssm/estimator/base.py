@@ -81,6 +81,14 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> Any:
         """A model to start from. Without data (when loading) numbers do not matter, only shapes."""
 
+    def _skeleton(self, info: DataInfo, structure: dict[str, Any]) -> Any:
+        """A model of the same structure as the fitted one, of which `_structure` is told."""
+        return self._build(info, None, int(self.random_state))
+
+    def _structure(self) -> dict[str, Any]:
+        """What must be known of a fitted model, beside the settings, to build one like it."""
+        return {}
+
     @abstractmethod
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
         """Train the models, and set `model_` (the best), `history_`, `n_steps_`, `best_step_` and `stopped_`."""
@@ -160,12 +168,21 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
             data, held_out = self._hold_out(data, window, notes)
         self._train([self.model_], data, held_out, window)
         self.notes_, self.decoders_ = self.notes_ + notes, {}
+        self._after(before, steps)
+        return self
+
+    def _after(self, before: dict[str, np.ndarray], steps: int) -> None:
+        """What was trained just now came after so many steps, of which `before` is the history."""
         self.history_["step"] = self.history_["step"] + steps
         if len(before["seconds"]):
             self.history_["seconds"] = self.history_["seconds"] + before["seconds"][-1]
         self.history_ = _joined(before, self.history_)
         self.n_steps_, self.best_step_ = self.n_steps_ + steps, self.best_step_ + steps
-        return self
+
+    @property
+    def all_steps(self) -> int:
+        """How many steps of training there will be at the most."""
+        return int(self.max_steps)
 
     def _on_a_copy(self, callback: FitCallback, info: DataInfo, notes: list[str]) -> Callable[[Report], None]:
         """The estimator itself must stay as it was until training has succeeded."""

@@ -9,6 +9,7 @@ import numpy as np
 from rpgssm.data import Sequences
 from rpgssm.models.rpgssm import label
 from rpgssm.training import TrainingConfig, train, train_many
+from rpgssm.training.run import Trained
 
 from .base import SequenceEstimator
 
@@ -32,9 +33,13 @@ class GradientEstimator(SequenceEstimator):
         """What is minimised: (model, batch, key) -> (loss, info)."""
 
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
+        config = self._config(window, int(self.max_steps))
+        self._take(self._best_of(models, self._objective(), data, held_out, config, **more))
+
+    def _config(self, window: Any, steps: int) -> TrainingConfig:
         rate, prior_rate = self._rates()
-        config = TrainingConfig(
-            max_steps=int(self.max_steps),
+        return TrainingConfig(
+            max_steps=steps,
             batch_size=int(self.batch_size),
             learning_rate=rate,
             prior_learning_rate=prior_rate,
@@ -46,18 +51,31 @@ class GradientEstimator(SequenceEstimator):
             checkpoint_every=int(self.checkpoint_every),
             seed=int(self.random_state),
         )
+
+    def _best_of(
+        self,
+        models: list[Any],
+        objective: Any,
+        data: Sequences,
+        held_out: Sequences | None,
+        config: TrainingConfig,
+        **more: Any,
+    ) -> Trained:
+        """Train the models together; the best of them."""
         project = type(self)._project
         options: dict[str, Any] = {"validation": held_out, "project": project, "label": type(self)._label, **more}
         options["progress"] = bool(self.verbose)
         if len(models) == 1:
-            trained = train(models[0], self._objective(), data, config, **options)
-        else:
-            results = train_many(models, self._objective(), data, config, **options)
-            scores = np.array([_final_loss(r) for r in results])
-            if all(r.error is not None for r in results):
-                raise next(r.error for r in results if r.error is not None)
-            trained = results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
-            self.init_losses_ = scores
+            return train(models[0], objective, data, config, **options)
+        results = train_many(models, objective, data, config, **options)
+        scores = np.array([_final_loss(r) for r in results])
+        if all(r.error is not None for r in results):
+            raise next(r.error for r in results if r.error is not None)
+        self.init_losses_ = scores
+        return results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
+
+    def _take(self, trained: Trained) -> None:
+        """What training gave is what the estimator knows from now on."""
         self.model_ = trained.model
         self.history_ = trained.history.columns
         self.n_steps_, self.best_step_, self.stopped_ = trained.step, trained.best_step, trained.stopped

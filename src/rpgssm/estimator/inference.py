@@ -8,6 +8,7 @@ once per shape of data.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rpgssm import core
-from rpgssm.data import Sequences
+from rpgssm.data import Modality, Sequences
 from rpgssm.data.shared import joined, spread
+from rpgssm.models.widening import recognise
 
 FRAMES = 20_000  # that one batch of inference may hold, at the most
 
@@ -105,6 +107,13 @@ def in_batches(
         keep = min(size, count - start)
         parts.append(jax.tree.map(lambda x, keep=keep: spread(x, size)[:keep], out))
     return jax.tree.map(joined, *parts)
+
+
+def recognised(model: Any, data: Sequences) -> Sequences:
+    """The same sequences with what each frame alone says of the latents in the place of frames."""
+    means = in_batches(partial(recognise, model), data, size=max(1, FRAMES // (4 * data.time)))
+    modalities = {name: Modality(means[name], m.mask) for name, m in data.modalities.items()}
+    return Sequences(modalities, data.controls, data.lengths)
 
 
 def mean_of_compared(function: Callable[..., Any], data: Sequences, batch_size: int) -> float:

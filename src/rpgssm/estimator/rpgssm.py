@@ -4,6 +4,7 @@ Follows the conventions of scikit-learn: settings in the constructor, validation
 attributes with a trailing underscore. NumPy in, NumPy out, in the form in which the data came.
 """
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +14,13 @@ import numpy as np
 from rpgssm.data import Sequences
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
+from rpgssm.models.widening import WideEncoder, is_wide, widened
+from rpgssm.training import Report
+from rpgssm.training.run import Trained
 
 from . import inference
 from .base import DataInfo
-from .building import all_linear, build_recognition, keys_for, marginal_kind, prior_kind
+from .building import all_linear, build_recognition, keys_for, marginal_kind, prior_kind, wide_layer
 from .gradient import GradientEstimator
 from .latents import LatentEstimator
 from .saving import SavedEstimator
@@ -24,6 +28,7 @@ from .timescales import timescales
 
 LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-3)  # of the networks, and of the prior
 LINEAR_SCALE, SCALE = 0.9, 0.98  # of the transition matrix, at the start
+WIDE = "wide"  # folder below that of the checkpoints
 
 
 class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
@@ -50,6 +55,10 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
     initial_scale : see there, below 1. None: 0.9 if all encoders are linear, else 0.98.
     initial_precision : where the precisions start.
+    widen : None, or the number of units of a random layer that is put on the trained network; head and chain are then
+        trained anew on top of it for `widen_steps`. For a *linear readout* of the latents: training folds up what they
+        know, and this spreads it out again (`docs/recipes.md`).
+    widen_steps : see there.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
         linear, else 0.003 and 0.001; a learning rate alone is for both.
@@ -85,6 +94,8 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         initial_transition: Any = "identity",
         initial_scale: float | None = None,
         initial_precision: float = 0.1,
+        widen: int | None = None,
+        widen_steps: int = 100,
         max_steps: int = 3000,
         batch_size: int = 32,
         learning_rate: float | None = None,
@@ -112,6 +123,8 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self.initial_transition = initial_transition
         self.initial_scale = initial_scale
         self.initial_precision = initial_precision
+        self.widen = widen
+        self.widen_steps = widen_steps
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -131,8 +144,8 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
 
     _project = RPGSSMModel.project
 
-    def _objective(self) -> Any:
-        marginal = marginal_kind(self.marginal, self.encoder, bool(self.data_dependent))
+    def _objective(self, wide: bool = False) -> Any:
+        marginal = marginal_kind(self.marginal, "mlp" if wide else self.encoder, bool(self.data_dependent))
         pooled = marginal == "pooled"
         return partial(
             objective,
@@ -141,6 +154,68 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             mixture_times=int(self.mixture_times) if pooled else 1,
         )
 
+    def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
+        wide = is_wide(models[0])
+        config, later = self._config(window, int(self.max_steps)), None
+        if self.widen is not None and not wide:  # made now, since it is refused for some settings
+            later = self._objective(True)
+        trained = self._best_of(models, self._objective(wide), data, held_out, config, **more)
+        if later is None or trained.stopped == "interrupted":
+            return self._take(trained)
+        again = self._widened(trained, later, data, held_out, window, **more)
+        self._take(trained)
+        before, steps = self.history_, self.n_steps_
+        self._take(again)
+        self._after(before, steps)
+
+    def _widened(
+        self,
+        trained: Trained,
+        objective: Any,
+        data: Sequences,
+        held_out: Sequences | None,
+        window: Any,
+        **more: Any,
+    ) -> Trained:
+        """Put a random layer on what was trained, and train a new head and a new chain on top of it.
+
+        The network below is not trained on, so that what it recognises is computed once and are the data now.
+        """
+        narrow = trained.model
+        data = inference.recognised(narrow, data)
+        held_out = None if held_out is None else inference.recognised(narrow, held_out)
+        start = self._build_wide(DataInfo.of(data), data, int(self.random_state))
+        begun, directory = trained.history, more.get("directory")
+        seconds = float(begun["seconds"][-1]) if len(begun) else 0.0
+
+        def later(report: Report) -> Report:
+            rows = [
+                row | {"step": row["step"] + trained.step, "seconds": row["seconds"] + seconds} for row in report.rows
+            ]
+            return replace(report, model=widened(narrow, report.model), step=report.step + trained.step, rows=rows)
+
+        more |= {
+            "callbacks": [lambda report, call=call: call(later(report)) for call in more.get("callbacks", ())],
+            "directory": None if directory is None else Path(directory) / WIDE,
+        }
+        config = self._config(window, int(self.widen_steps))
+        again = self._best_of([start], objective, data, held_out, config, **more)
+        return replace(again, model=widened(narrow, again.model))
+
+    @property
+    def all_steps(self) -> int:
+        return int(self.max_steps) + (0 if self.widen is None else int(self.widen_steps))
+
+    def _structure(self) -> dict[str, Any]:
+        return {"wide": is_wide(self.model_)}
+
+    def _skeleton(self, info: DataInfo, structure: dict[str, Any]) -> RPGSSMModel:
+        model = self._build(info, None, int(self.random_state))
+        if not structure.get("wide"):
+            return model
+        shapes = dict.fromkeys(info.frame_shapes, (int(self.latent_dim),))
+        return widened(model, self._build_wide(replace(info, frame_shapes=shapes), None, int(self.random_state)))
+
     def _rates(self) -> tuple[float, float | None]:
         if self.learning_rate is not None:
             return float(self.learning_rate), self.prior_learning_rate
@@ -148,13 +223,26 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         return rate, of_prior if self.prior_learning_rate is None else self.prior_learning_rate
 
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
+        return self._model(self.encoder, info, data, seed)
+
+    def _build_wide(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
+        """The model that is trained on what another one recognises: a wide layer and a head for each modality."""
+        assert self.widen is not None
+        keys = keys_for(seed + 1, len(info.frame_shapes))
+        layers = {
+            name: wide_layer(shape, int(self.widen), key, None if data is None else data.modalities[name])
+            for key, (name, shape) in zip(keys, sorted(info.frame_shapes.items()), strict=True)
+        }
+        return self._model(layers, info, data, seed)
+
+    def _model(self, encoders: Any, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
         of_prior, *keys = keys_for(seed, 1 + 2 * len(info.frame_shapes))
         kind = prior_kind(self.prior, info.controlled)
         controls: dict[str, Any] = {}
         if kind in ("controlled", "network"):
             controls = {"control_dim": info.control_dim, "n_control_values": info.n_control_values}
         recognition = build_recognition(
-            self.encoder,
+            encoders,
             info.frame_shapes,
             data,
             keys,
@@ -163,7 +251,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             latent_dim=int(self.latent_dim),
             initial_precision=self.initial_precision,
         )
-        scale = LINEAR_SCALE if all_linear(self.encoder) else SCALE
+        scale = LINEAR_SCALE if all_linear(encoders) else SCALE
         prior = make_prior(
             kind,
             int(self.latent_dim),
@@ -191,7 +279,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         """
         data, _ = self._sequences(X, mask, controls)
         data = self._in_windows(data) if len(data) == 1 else data
-        objective = self._objective()
+        objective = self._objective(is_wide(self.model_))
 
         def free_energies(batch, index):
             terms = inference.per_sequence(objective, self.model_, batch, self._key(index))
@@ -205,7 +293,10 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         return f"RP-GSSM with {self.latent_dim} latent dimensions, {kind} prior, {form} precision"
 
     def _parts(self, name: str) -> str:
-        return type(self.model_.recognition[name].encoder).__name__
+        encoder = self.model_.recognition[name].encoder
+        if isinstance(encoder, WideEncoder):
+            return f"{type(encoder.trunk.encoder).__name__} and a layer of {encoder.out_dim}"
+        return type(encoder).__name__
 
     def _dynamics(self) -> list[str]:
         if not hasattr(self.model_.prior, "A"):

@@ -34,6 +34,7 @@ class SavedEstimator(DecodingEstimator):
             "estimator": type(self).__name__,
             "parameters": params,
             "data": asdict(info),
+            "structure": self._structure(),
             "custom_encoders": own,
             "decoders": sorted(self.decoders_),
             "training": {
@@ -83,7 +84,7 @@ class SavedEstimator(DecodingEstimator):
         except (KeyError, TypeError, AttributeError) as error:
             what = f"has no entry {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{directory / persistence.CONFIG} is damaged: {what}") from None
-        trees = {"model": self._build(self._data_info, None, int(self.random_state))}
+        trees = {"model": self._skeleton(self._data_info, dict(config.get("structure", {})))}
         trees |= {f"decoder-{name}": self._build_decoder(name, None) for name in decoders}
         loaded = persistence.read_weights(directory, trees)
         self.model_ = loaded.pop("model")

@@ -22,6 +22,7 @@ WHOLE_NUMBERS = {
     0: ("random_state", "mask_size", "warmup_steps", "bandwidth"),
     1: (
         *("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every", "mixture_times"),
+        "widen_steps",
         *("embedding_dim", "horizons", "modes", "mixed"),
     ),
 }
@@ -32,7 +33,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for least, names in WHOLE_NUMBERS.items():
         for name in names:
             _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
-    for name in ("hidden_dim", "code_dim", "components", "negatives"):
+    for name in ("hidden_dim", "code_dim", "components", "negatives", "widen"):
         _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
     for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight", "temperature"):
         _check(settings, name, _is_positive, "a positive number")

@@ -46,7 +46,7 @@ def execute(
     task = _task(run, data_dir)
     estimator = make(run, build, folder, verbose=verbose, checkpoint_every=checkpoint_every)
     content: dict[str, Any] = {"data": task.description, "parameters": _parameters(estimator)}
-    curve = Curve(task, int(estimator.max_steps), folder / CURVE)
+    curve = Curve(task, estimator.all_steps, folder / CURVE)
     try:
         fit(estimator, task, run, curve)
     except TrainingDiverged as error:

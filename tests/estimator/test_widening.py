@@ -1,0 +1,117 @@
+"""A wide layer on a trained network: what it is, that the network below stays, that it is saved and resumed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rpgssm.data import as_sequences
+from rpgssm.estimator import RPGSSM
+from rpgssm.models.widening import WideEncoder, is_wide
+
+from .conftest import quick
+
+
+@pytest.fixture(scope="module")
+def wide(world):
+    return quick(encoder="mlp", widen=16, widen_steps=12).fit(world.x)
+
+
+def test_the_network_below_is_the_one_that_training_alone_gives(wide, world):
+    narrow = quick(encoder="mlp").fit(world.x)
+    assert not is_wide(narrow.model_)
+    encoder = wide.model_.recognition["observations"].encoder
+    assert isinstance(encoder, WideEncoder)
+    jax.tree.map(np.testing.assert_array_equal, encoder.trunk, narrow.model_.recognition["observations"])
+    assert encoder.out_dim == 16
+    assert wide.n_steps_ == 32
+    np.testing.assert_array_equal(wide.history_["step"], [10, 20, 30, 32])
+    assert (np.diff(wide.history_["seconds"]) >= 0).all()
+
+
+def test_potentials_are_those_of_the_layer_on_recognised_means(wide, world):
+    """By hand: encoder, head, mean of the recognition factor, layer, head."""
+    recognition = wide.model_.recognition["observations"]
+    trunk, layer, head = recognition.encoder.trunk, recognition.encoder.layer, recognition.head
+    x = jnp.asarray(world.x[:2])
+    h, precision = trunk.head(trunk.encoder(x.reshape(-1, 6)).reshape(2, 12, -1))
+    mean = np.linalg.solve(np.eye(2) + np.asarray(precision.dense()), np.asarray(h)[..., None])[..., 0]
+    standard = (mean - np.asarray(layer.standardise.shift)) / np.asarray(layer.standardise.scale)
+    assert layer.standardise.scale.shape == ()
+    dense = layer.layers.layers[0]
+    features = jax.nn.silu(standard.reshape(-1, 2).astype(np.float32) @ dense.weight + dense.bias)
+    expected = features @ head.to_h.weight + head.to_h.bias
+    found = wide.model_.potentials(as_sequences(world.x[:2])[0])[0].h
+    np.testing.assert_allclose(found.reshape(-1, 2), expected, atol=1e-5)
+
+
+def test_it_is_saved(wide, world, tmp_path):
+    wide.save(tmp_path / "model")
+    loaded = RPGSSM.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.transform(world.x), wide.transform(world.x))
+    assert "a layer of 16" in loaded.summary()
+
+
+def test_training_on_leaves_the_network_below_alone(world):
+    model = quick(encoder="mlp", widen=8, widen_steps=5, max_steps=5).fit(world.x)
+    before = model.model_.recognition["observations"]
+    model.partial_fit(world.x)
+    after = model.model_.recognition["observations"]
+    jax.tree.map(np.testing.assert_array_equal, before.encoder.trunk, after.encoder.trunk)
+    assert not np.array_equal(before.head.to_h.weight, after.head.to_h.weight)
+    assert model.n_steps_ == 15
+
+
+def test_resumed_it_is_the_same(wide, world, tmp_path):
+    """Stopped in the second training, and before it."""
+    settings = {"encoder": "mlp", "widen": 16, "widen_steps": 12, "checkpoint_dir": tmp_path, "checkpoint_every": 5}
+
+    class Stop(Exception):
+        pass
+
+    for at in (15, 27):
+
+        def stop(estimator, report, at=at):
+            if report.step >= at:
+                raise Stop
+
+        with pytest.raises(Stop):
+            quick(**settings).fit(world.x, resume=True, callbacks=[stop])
+    resumed = quick(**settings).fit(world.x, resume=True)
+    np.testing.assert_array_equal(resumed.transform(world.x), wide.transform(world.x))
+    np.testing.assert_array_equal(resumed.history_["loss"], wide.history_["loss"])
+
+
+def test_callbacks_see_a_model_of_frames_throughout(world):
+    seen = []
+    quick(encoder="mlp", widen=8, widen_steps=8).fit(
+        world.x, callbacks=[lambda e, report: seen.append((report.step, e.transform(world.x[:1]).shape))]
+    )
+    steps = [step for step, _ in seen]
+    assert steps == sorted(steps)
+    assert steps[-1] == 28
+    assert {shape for _, shape in seen} == {(1, 12, 2)}
+
+
+def test_missing_frames_modalities_and_controls(pushed):
+    mask = np.ones((10, 12), bool)
+    mask[3, 4:6] = False
+    halves = {"left": pushed.x[..., :3], "right": pushed.x[..., 3:]}
+    model = quick(widen=8, widen_steps=5, max_steps=5).fit(halves, mask={"left": mask}, controls=pushed.u)
+    found = model.transform(halves, mask={"left": mask}, controls=pushed.u)
+    assert np.isfinite(found).all()
+    hidden = {**halves, "left": np.where(mask[..., None], halves["left"], 7.0)}
+    np.testing.assert_array_equal(found, model.transform(hidden, mask={"left": mask}, controls=pushed.u))
+    online = model.online()
+    one = [
+        online.step({n: x[0, t] for n, x in halves.items()}, pushed.u[0, t - 1] if t else None)[0] for t in range(12)
+    ]
+    expected = model.filter({n: x[:1] for n, x in halves.items()}, controls=pushed.u[:1]).mean[0]
+    np.testing.assert_allclose(one, expected, atol=1e-4)
+
+
+def test_a_gaussian_marginal_is_for_linear_networks(world):
+    with pytest.raises(ValueError, match="gaussian"):
+        quick(marginal="gaussian", widen=8).fit(world.x)
+    with pytest.raises(ValueError, match="widen is 0"):
+        quick(widen=0).fit(world.x)
