@@ -45,8 +45,17 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
     "pendulum": NONLINEAR,
+    # short pieces, longer than A remembers, make steps cheap; what they fold up the wide layer spreads out
     "double-pendulum": NONLINEAR
-    | {"initial_scale": 0.9, "initial_precision": 1.0, "prior_learning_rate": 1e-5, "max_steps": 150},
+    | {
+        "initial_scale": 0.9,
+        "initial_precision": 1.0,
+        "prior_learning_rate": 1e-5,
+        "max_steps": 1000,
+        "window": 25,
+        "widen": 256,
+        "widen_steps": 100,
+    },
     "tracking": NONLINEAR
     | {
         "latent_dim": 32,
@@ -60,15 +69,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 
-BACKGROUND: dict[str, dict[str, Any]] = {  # what is different before a background
-    # finding the arms takes more steps, and shorter pieces make each cheaper
-    "cifar10-double-pendulum": {"max_steps": 400, "window": 25},
-}
-
-
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
     settings = dict(RECIPES[FAMILIES[task]])
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
-    return settings | BACKGROUND.get(task, {})
+    return settings
