@@ -1,5 +1,7 @@
 """A wide layer on a trained network: what it is, that the network below stays, that it is saved and resumed."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,14 +9,24 @@ import pytest
 
 from rpgssm.data import as_sequences
 from rpgssm.estimator import RPGSSM
+from rpgssm.estimator.inference import recognised
 from rpgssm.models.widening import WideEncoder, is_wide
 
 from .conftest import quick
 
 
 @pytest.fixture(scope="module")
-def wide(world):
-    return quick(encoder="mlp", widen=16, widen_steps=12).fit(world.x)
+def seen():
+    """What a callback saw while `wide` was fitted: the step, and latents of one sequence."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def wide(world, seen):
+    def see(estimator, report):
+        seen.append((report.step, estimator.transform(world.x[:1])))
+
+    return quick(encoder="mlp", widen=16, widen_steps=12).fit(world.x, callbacks=[see])
 
 
 def test_the_network_below_is_the_one_that_training_alone_gives(wide, world):
@@ -52,14 +64,13 @@ def test_it_is_saved(wide, world, tmp_path):
     assert "a layer of 16" in loaded.summary()
 
 
-def test_training_on_leaves_the_network_below_alone(world):
-    model = quick(encoder="mlp", widen=8, widen_steps=5, max_steps=5).fit(world.x)
-    before = model.model_.recognition["observations"]
-    model.partial_fit(world.x)
-    after = model.model_.recognition["observations"]
+def test_training_on_leaves_the_network_below_alone(wide, world):
+    before = wide.model_.recognition["observations"]
+    more = copy.copy(wide).set_params(max_steps=5).partial_fit(world.x)
+    after = more.model_.recognition["observations"]
     jax.tree.map(np.testing.assert_array_equal, before.encoder.trunk, after.encoder.trunk)
     assert not np.array_equal(before.head.to_h.weight, after.head.to_h.weight)
-    assert model.n_steps_ == 15
+    assert more.n_steps_ == 37
 
 
 def test_resumed_it_is_the_same(wide, world, tmp_path):
@@ -82,32 +93,35 @@ def test_resumed_it_is_the_same(wide, world, tmp_path):
     np.testing.assert_array_equal(resumed.history_["loss"], wide.history_["loss"])
 
 
-def test_callbacks_see_a_model_of_frames_throughout(world):
-    seen = []
-    quick(encoder="mlp", widen=8, widen_steps=8).fit(
-        world.x, callbacks=[lambda e, report: seen.append((report.step, e.transform(world.x[:1]).shape))]
-    )
+def test_callbacks_see_a_model_of_frames_throughout(wide, seen, world):
     steps = [step for step, _ in seen]
     assert steps == sorted(steps)
-    assert steps[-1] == 28
-    assert {shape for _, shape in seen} == {(1, 12, 2)}
+    assert steps[-1] == 32
+    assert all(latents.shape == (1, 12, 2) for _, latents in seen)
+    np.testing.assert_array_equal(seen[-1][1], wide.transform(world.x[:1]))
 
 
-def test_missing_frames_modalities_and_controls(pushed):
+def test_missing_frames_and_modalities(world):
     mask = np.ones((10, 12), bool)
     mask[3, 4:6] = False
-    halves = {"left": pushed.x[..., :3], "right": pushed.x[..., 3:]}
-    model = quick(widen=8, widen_steps=5, max_steps=5).fit(halves, mask={"left": mask}, controls=pushed.u)
-    found = model.transform(halves, mask={"left": mask}, controls=pushed.u)
+    halves = {"left": world.x[..., :3], "right": world.x[..., 3:]}
+    model = quick(widen=8, widen_steps=5, max_steps=5).fit(halves, mask={"left": mask})
+    found = model.transform(halves, mask={"left": mask})
     assert np.isfinite(found).all()
     hidden = {**halves, "left": np.where(mask[..., None], halves["left"], 7.0)}
-    np.testing.assert_array_equal(found, model.transform(hidden, mask={"left": mask}, controls=pushed.u))
-    online = model.online()
-    one = [
-        online.step({n: x[0, t] for n, x in halves.items()}, pushed.u[0, t - 1] if t else None)[0] for t in range(12)
-    ]
-    expected = model.filter({n: x[:1] for n, x in halves.items()}, controls=pushed.u[:1]).mean[0]
-    np.testing.assert_allclose(one, expected, atol=1e-4)
+    np.testing.assert_array_equal(found, model.transform(hidden, mask={"left": mask}))
+    means = recognised(model.model_, as_sequences(halves, mask={"left": mask})[0])
+    assert not means.modalities["left"].values[3, 4:6].any()
+
+
+def test_what_is_recognised_keeps_controls_and_lengths(wide, world):
+    u = np.arange(10 * 12.0, dtype=np.float32).reshape(10, 12, 1)
+    ragged = [world.x[0], world.x[1, :7]]
+    data = as_sequences(ragged, controls=[u[0], u[1, :7]])[0]
+    means = recognised(wide.model_, data)
+    np.testing.assert_array_equal(means.controls, data.controls)
+    np.testing.assert_array_equal(means.lengths, [12, 7])
+    assert means.frame_shapes == {"observations": (2,)}
 
 
 def test_a_gaussian_marginal_is_for_linear_networks(world):

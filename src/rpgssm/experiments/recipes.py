@@ -69,6 +69,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 
+
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
     settings = dict(RECIPES[FAMILIES[task]])
