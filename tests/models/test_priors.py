@@ -252,6 +252,21 @@ def test_initial_transition(initial, k):
         np.testing.assert_allclose(np.sort(angles), np.sort(2 * np.pi / np.array(periods)), atol=1e-12)
 
 
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_smooth_start(k):
+    """Correlations of the first of each pair are those of a Matérn process, (1 + s/τ) exp(-s/τ), and the second is its
+    slope: their correlation is the derivative of that, in units of τ."""
+    A = initial_transition("smooth", k, 0.9) / 0.9
+    expected = np.eye(k)
+    for s in range(6):
+        for i, τ in enumerate([3.0, 30.0][: k // 2]):
+            x = s / τ
+            slopes = [[1 + x, x], [-x, 1 - x]]
+            expected[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = np.exp(-x) * np.array(slopes)
+        np.testing.assert_allclose(np.linalg.matrix_power(A, s), expected, atol=1e-12)
+    assert np.linalg.norm(A, 2) <= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_priors_start_near_the_stationary_chain_of_the_given_matrix(kind):
     A = np.random.default_rng(5).standard_normal((K, K))

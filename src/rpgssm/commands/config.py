@@ -89,8 +89,8 @@ class Model:
     mixture_times: int = 8
     """How many times a pooled marginal takes frames from."""
 
-    initial_transition: Literal["identity", "rotation"] = "identity"
-    """Where the transition matrix starts."""
+    initial_transition: Literal["identity", "rotation", "smooth"] = "identity"
+    """Where the transition matrix starts: the identity, rotations, or pairs of a smooth process and its velocity."""
 
     initial_scale: float | None = None
     """Size of the initial transition matrix, below 1. Default: 0.9 for linear encoders, else 0.98."""

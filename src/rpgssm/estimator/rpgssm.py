@@ -52,7 +52,8 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         moments of the batch's frames, for linear encoders with constant precision. "auto": gaussian where it can be,
         else empirical.
     mixture_times : how many times the pooled marginal takes frames from.
-    initial_transition : where A starts: "identity" or "rotation", each times `initial_scale`, or a matrix.
+    initial_transition : where A starts: "identity", "rotation" (pairs that turn) or "smooth" (pairs of a smooth process
+        and its velocity: for things whose velocity matters), each times `initial_scale`, or a matrix.
     initial_scale : see there, below 1. None: 0.9 if all encoders are linear, else 0.98.
     initial_precision : where the precisions start.
     widen : None, or the number of units of a random layer that is put on the trained network; head and chain are then

@@ -33,6 +33,7 @@ from rpgssm.core.types import standard_normal
 LIMIT = 1 - 1e-3
 JITTER = 1e-6  # smallest variance that a free prior can learn
 PERIODS = (4.0, 100.0)  # of the rotations that `initial="rotation"` starts from, in frames
+TIMES = (3.0, 30.0)  # time constants of the smooth processes that `initial="smooth"` starts from, in frames
 
 AnyArray = Array | ndarray
 Controls = Float[AnyArray, "n t u"] | Int[AnyArray, "n t"]
@@ -256,8 +257,9 @@ def make_prior(
     """A prior to start learning from.
 
     `initial` is where A starts: `"identity"` for scale · I, `"rotation"` for scale times rotations of pairs of
-    dimensions, with periods from 4 to 100 frames, or a matrix. All priors start as the stationary chain of that A, but
-    for weak random effects of the controls, which are vectors of `control_dim` numbers or integers below
+    dimensions, with periods from 4 to 100 frames, `"smooth"` for scale times pairs of a smooth process and its velocity
+    (Matérn 3/2), with time constants from 3 to 30 frames, or a matrix. All priors start as the stationary chain of that
+    A, but for weak random effects of the controls, which are vectors of `control_dim` numbers or integers below
     `n_control_values`. `width` is the number of units in the hidden layer of the network.
     """
     if latent_dim < 1:
@@ -310,13 +312,18 @@ def initial_transition(initial: str | Float[AnyArray, "k k"], latent_dim: int, s
         return A
     if not 0 < scale < LIMIT:
         raise ValueError(f"scale is {scale}, not between 0 and {LIMIT:.6g}: the chain would not be stationary")
-    A = scale * np.eye(latent_dim)
+    A, pairs = np.eye(latent_dim), latent_dim // 2
     if initial == "rotation":
-        pairs = latent_dim // 2
         for i, period in enumerate(np.geomspace(*PERIODS, max(pairs, 1))[:pairs]):
             angle = 2 * np.pi / period
             c, s = np.cos(angle), np.sin(angle)
-            A[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = scale * np.array([[c, -s], [s, c]])
+            A[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[c, -s], [s, c]]
+    elif initial == "smooth":
+        # (x, v/λ) with dx = v dt, dv = -(λ²x + 2λv) dt + noise is stationary with covariance I, and over one frame
+        # the drift [[0, λ], [-λ, -2λ]] becomes its exponential; λ is its only eigenvalue, twice
+        for i, frames in enumerate(np.geomspace(*TIMES, max(pairs, 1))[:pairs]):
+            λ = 1 / frames
+            A[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = np.exp(-λ) * np.array([[1 + λ, λ], [-λ, 1 - λ]])
     elif initial != "identity":
-        raise ValueError(f"initial is {initial!r}, not 'identity', 'rotation' or a matrix")
-    return A
+        raise ValueError(f"initial is {initial!r}, not 'identity', 'rotation', 'smooth' or a matrix")
+    return scale * A
