@@ -30,7 +30,7 @@ class Fake:
     error: Exception | None = None
     stopped = "max_steps"
 
-    max_steps = 1000
+    max_steps = all_steps = 1000
 
     def __init__(self, **settings):
         self.settings = settings

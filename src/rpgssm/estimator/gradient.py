@@ -8,8 +8,7 @@ import numpy as np
 
 from rpgssm.data import Sequences
 from rpgssm.models.rpgssm import label
-from rpgssm.training import TrainingConfig, train, train_many
-from rpgssm.training.run import Trained
+from rpgssm.training import Trained, TrainingConfig, train, train_many
 
 from .base import SequenceEstimator
 

@@ -15,8 +15,7 @@ from rpgssm.data import Sequences
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
-from rpgssm.training import Report
-from rpgssm.training.run import Trained
+from rpgssm.training import Report, Trained
 
 from . import inference
 from .base import DataInfo
@@ -180,12 +179,16 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     ) -> Trained:
         """Put a random layer on what was trained, and train a new head and a new chain on top of it.
 
-        The network below is not trained on, so that what it recognises is computed once and are the data now.
+        The network below is not trained on: what it recognises is computed once, and takes the place of the frames.
         """
         narrow = trained.model
         data = inference.recognised(narrow, data)
         held_out = None if held_out is None else inference.recognised(narrow, held_out)
-        start = self._build_wide(DataInfo.of(data), data, int(self.random_state))
+        info = DataInfo.of(data)
+        if held_out is not None and info.n_control_values is not None:  # some values may occur in what is held out only
+            most = max(info.n_control_values, DataInfo.of(held_out).n_control_values or 0)
+            info = replace(info, n_control_values=most)
+        start = self._build_wide(info, data, int(self.random_state))
         begun, directory = trained.history, more.get("directory")
         seconds = float(begun["seconds"][-1]) if len(begun) else 0.0
 
