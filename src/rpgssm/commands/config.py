@@ -105,6 +105,9 @@ class Model:
     widen_steps: int = 100
     """Steps of that second training."""
 
+    widen_settings: dict[str, str | int | float] | None = None
+    """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
+
 
 @dataclass(frozen=True)
 class Training:

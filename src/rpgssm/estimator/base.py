@@ -180,6 +180,11 @@ class SequenceEstimator(TransformerMixin, BaseEstimator):
         self.n_steps_, self.best_step_ = self.n_steps_ + steps, self.best_step_ + steps
 
     @property
+    def _n_latents(self) -> int:
+        """Latent dimensions of the fitted model."""
+        return int(self.latent_dim)
+
+    @property
     def all_steps(self) -> int:
         """How many steps of training there will be at the most."""
         return int(self.max_steps)

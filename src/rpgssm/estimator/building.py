@@ -8,7 +8,7 @@ import numpy as np
 
 from rpgssm.data import Modality, Recording, Sequences
 from rpgssm.models.decoder import make_decoder
-from rpgssm.models.encoders import IMAGE_ENCODERS, MLPEncoder, make_encoder
+from rpgssm.models.encoders import IMAGE_ENCODERS, LinearEncoder, MLPEncoder, make_encoder
 from rpgssm.models.heads import Recognition, make_head
 from rpgssm.models.layers import standardisation
 
@@ -100,10 +100,13 @@ def build_recognition(
     return recognition
 
 
-def wide_layer(shape: tuple[int, ...], units: int, key: Any, modality: Modality | None) -> MLPEncoder:
-    """A random layer on recognised latents, all of them in units of their common standard deviation."""
+def wide_layer(shape: tuple[int, ...], units: int, key: Any, modality: Modality | None) -> MLPEncoder | LinearEncoder:
+    """A random layer (or none) on recognised latents, all of them in units of their common standard deviation."""
     shift, scale = standards(shape, modality)
-    return MLPEncoder(shape, units, 1, key=key, shift=shift, scale=np.sqrt(np.mean(scale**2)))
+    common = np.sqrt(np.mean(scale**2))
+    if units == 0:
+        return LinearEncoder(shape, shift=shift, scale=common)
+    return MLPEncoder(shape, units, 1, key=key, shift=shift, scale=common)
 
 
 def build_decoder(latent_dim: int, shape: tuple[int, ...], modality: Modality | None, key: Any) -> Any:

@@ -74,8 +74,8 @@ class DecodingEstimator(SequenceEstimator):
         self._check_fitted()
         self._check_decoders()
         z = np.asarray(latents, np.float32)
-        if z.ndim == 0 or z.shape[-1] != self.latent_dim:
-            raise ValueError(f"latents have shape {z.shape}: the last axis must be {self.latent_dim} long")
+        if z.ndim == 0 or z.shape[-1] != self._n_latents:
+            raise ValueError(f"latents have shape {z.shape}: the last axis must be {self._n_latents} long")
         return self._decoded(z, lambda x: x)
 
     def _decoded(self, z, shaped) -> Any:
@@ -111,7 +111,7 @@ class DecodingEstimator(SequenceEstimator):
     def _build_decoder(self, name: str, modality: Modality | None) -> Any:
         shapes = self._data_info.frame_shapes
         key = jax.random.fold_in(jax.random.key(int(self.random_state)), 1000 + sorted(shapes).index(name))
-        return build_decoder(int(self.latent_dim), shapes[name], modality, key)
+        return build_decoder(self._n_latents, shapes[name], modality, key)
 
 
 def _objective(decoder, batch, key):

@@ -4,6 +4,7 @@ Follows the conventions of scikit-learn: settings in the constructor, validation
 attributes with a trailing underscore. NumPy in, NumPy out, in the form in which the data came.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rpgssm.data import Sequences
+from rpgssm.models.encoders import LinearEncoder
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
@@ -23,6 +25,7 @@ from .building import all_linear, build_recognition, keys_for, marginal_kind, pr
 from .gradient import GradientEstimator
 from .latents import LatentEstimator
 from .saving import SavedEstimator
+from .settings import check_settings
 from .timescales import timescales
 
 LINEAR_RATES, RATES = (3e-2, 3e-2), (3e-3, 1e-3)  # of the networks, and of the prior
@@ -57,8 +60,11 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     initial_precision : where the precisions start.
     widen : None, or the number of units of a random layer that is put on the trained network; head and chain are then
         trained anew on top of it for `widen_steps`. For a *linear readout* of the latents: training folds up what they
-        know, and this spreads it out again (`docs/recipes.md`).
+        know, and this spreads it out again (`docs/recipes.md`). 0: no layer, only a new head and chain.
     widen_steps : see there.
+    widen_settings : what is set differently in this second training, as a mapping: any of latent_dim, precision,
+        data_dependent, marginal, mixture_times, initial_transition, initial_scale, initial_precision, batch_size,
+        learning_rate, prior_learning_rate, schedule, clip_norm, validate_every, patience.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
         linear, else 0.003 and 0.001; a learning rate alone is for both.
@@ -96,6 +102,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         initial_precision: float = 0.1,
         widen: int | None = None,
         widen_steps: int = 100,
+        widen_settings: Mapping[str, Any] | None = None,
         max_steps: int = 3000,
         batch_size: int = 32,
         learning_rate: float | None = None,
@@ -125,6 +132,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self.initial_precision = initial_precision
         self.widen = widen
         self.widen_steps = widen_steps
+        self.widen_settings = widen_settings
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -144,8 +152,8 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
 
     _project = RPGSSMModel.project
 
-    def _objective(self, wide: bool = False) -> Any:
-        marginal = marginal_kind(self.marginal, "mlp" if wide else self.encoder, bool(self.data_dependent))
+    def _objective(self) -> Any:
+        marginal = marginal_kind(self.marginal, self.encoder, bool(self.data_dependent))
         pooled = marginal == "pooled"
         return partial(
             objective,
@@ -156,11 +164,11 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
 
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
         wide = is_wide(models[0])
-        config, later = self._config(window, int(self.max_steps)), None
-        if self.widen is not None and not wide:  # made now, since it is refused for some settings
-            later = self._objective(True)
-        trained = self._best_of(models, self._objective(wide), data, held_out, config, **more)
-        if later is None or trained.stopped == "interrupted":
+        later = None if self.widen is None else self._second()  # made now, since some settings are refused
+        by = later if wide and later is not None else self
+        config = by._config(window, int(self.max_steps))
+        trained = self._best_of(models, by._objective(), data, held_out, config, **more)
+        if wide or later is None or trained.stopped == "interrupted":
             return self._take(trained)
         again = self._widened(trained, later, data, held_out, window, **more)
         self._take(trained)
@@ -168,10 +176,26 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self._take(again)
         self._after(before, steps)
 
+    def _second(self) -> "RPGSSM":
+        """An estimator with the settings of the second training."""
+        changes = dict(self.widen_settings or {})
+        rate, of_prior = self._rates()
+        if "learning_rate" not in changes:
+            changes = {"learning_rate": rate, "prior_learning_rate": of_prior} | changes
+        scale = self._scale() if changes.get("initial_scale") is None else changes["initial_scale"]
+        marginal = changes.get("marginal", self.marginal)
+        # h is linear in what was recognised, but that is what it is about: an empirical marginal unless it is asked for
+        encoder = "mlp" if self.widen or marginal == "auto" else "linear"
+        changes |= {"max_steps": self.widen_steps, "initial_scale": scale, "encoder": encoder, "widen": None}
+        second = type(self)(**(self.get_params(deep=False) | changes | {"widen_settings": None}))
+        check_settings(second.get_params(deep=False))
+        marginal_kind(second.marginal, encoder, bool(second.data_dependent))
+        return second
+
     def _widened(
         self,
         trained: Trained,
-        objective: Any,
+        second: "RPGSSM",
         data: Sequences,
         held_out: Sequences | None,
         window: Any,
@@ -188,7 +212,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         if held_out is not None and info.n_control_values is not None:  # some values may occur in what is held out only
             most = max(info.n_control_values, DataInfo.of(held_out).n_control_values or 0)
             info = replace(info, n_control_values=most)
-        start = self._build_wide(info, data, int(self.random_state))
+        start = self._build_wide(second, info, data)
         begun, directory = trained.history, more.get("directory")
         seconds = float(begun["seconds"][-1]) if len(begun) else 0.0
 
@@ -202,13 +226,17 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             "callbacks": [lambda report, call=call: call(later(report)) for call in more.get("callbacks", ())],
             "directory": None if directory is None else Path(directory) / WIDE,
         }
-        config = self._config(window, int(self.widen_steps))
-        again = self._best_of([start], objective, data, held_out, config, **more)
+        config = second._config(window, int(second.max_steps))
+        again = self._best_of([start], second._objective(), data, held_out, config, **more)
         return replace(again, model=widened(narrow, again.model))
 
     @property
     def all_steps(self) -> int:
         return int(self.max_steps) + (0 if self.widen is None else int(self.widen_steps))
+
+    @property
+    def _n_latents(self) -> int:
+        return self.model_.prior.latent_dim
 
     def _structure(self) -> dict[str, Any]:
         return {"wide": is_wide(self.model_)}
@@ -218,7 +246,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         if not structure.get("wide"):
             return model
         shapes = dict.fromkeys(info.frame_shapes, (int(self.latent_dim),))
-        return widened(model, self._build_wide(replace(info, frame_shapes=shapes), None, int(self.random_state)))
+        return widened(model, self._build_wide(self._second(), replace(info, frame_shapes=shapes), None))
 
     def _rates(self) -> tuple[float, float | None]:
         if self.learning_rate is not None:
@@ -229,15 +257,14 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     def _build(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
         return self._model(self.encoder, info, data, seed)
 
-    def _build_wide(self, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
+    def _build_wide(self, second: "RPGSSM", info: DataInfo, data: Sequences | None) -> RPGSSMModel:
         """The model that is trained on what another one recognises: a wide layer and a head for each modality."""
-        assert self.widen is not None
-        keys = keys_for(seed + 1, len(info.frame_shapes))
+        keys = keys_for(int(self.random_state) + 1, len(info.frame_shapes))
         layers = {
-            name: wide_layer(shape, int(self.widen), key, None if data is None else data.modalities[name])
+            name: wide_layer(shape, int(self.widen or 0), key, None if data is None else data.modalities[name])
             for key, (name, shape) in zip(keys, sorted(info.frame_shapes.items()), strict=True)
         }
-        return self._model(layers, info, data, seed)
+        return second._model(layers, info, data, int(self.random_state))
 
     def _model(self, encoders: Any, info: DataInfo, data: Sequences | None, seed: int) -> RPGSSMModel:
         of_prior, *keys = keys_for(seed, 1 + 2 * len(info.frame_shapes))
@@ -255,16 +282,20 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             latent_dim=int(self.latent_dim),
             initial_precision=self.initial_precision,
         )
-        scale = LINEAR_SCALE if all_linear(encoders) else SCALE
         prior = make_prior(
             kind,
             int(self.latent_dim),
             key=of_prior,
             initial=self.initial_transition,
-            scale=scale if self.initial_scale is None else float(self.initial_scale),
+            scale=self._scale(),
             **controls,
         )
         return RPGSSMModel(prior, recognition)
+
+    def _scale(self) -> float:
+        if self.initial_scale is None:
+            return LINEAR_SCALE if all_linear(self.encoder) else SCALE
+        return float(self.initial_scale)
 
     @property
     def transition_(self) -> np.ndarray:
@@ -283,7 +314,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         """
         data, _ = self._sequences(X, mask, controls)
         data = self._in_windows(data) if len(data) == 1 else data
-        objective = self._objective(is_wide(self.model_))
+        objective = (self._second() if is_wide(self.model_) else self)._objective()
 
         def free_energies(batch, index):
             terms = inference.per_sequence(objective, self.model_, batch, self._key(index))
@@ -294,12 +325,13 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     def _headline(self) -> str:
         kind = prior_kind(self.prior, self._data_info.controlled)
         form = f"{'data-dependent' if self.data_dependent else 'constant'} {self.precision}"
-        return f"RP-GSSM with {self.latent_dim} latent dimensions, {kind} prior, {form} precision"
+        return f"RP-GSSM with {self._n_latents} latent dimensions, {kind} prior, {form} precision"
 
     def _parts(self, name: str) -> str:
         encoder = self.model_.recognition[name].encoder
         if isinstance(encoder, WideEncoder):
-            return f"{type(encoder.trunk.encoder).__name__} and a layer of {encoder.out_dim}"
+            below, linear = type(encoder.trunk.encoder).__name__, isinstance(encoder.layer, LinearEncoder)
+            return f"{below} and a new head" if linear else f"{below} and a layer of {encoder.out_dim}"
         return type(encoder).__name__
 
     def _dynamics(self) -> list[str]:

@@ -84,8 +84,8 @@ class SavedEstimator(DecodingEstimator):
         except (KeyError, TypeError, AttributeError) as error:
             what = f"has no entry {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{directory / persistence.CONFIG} is damaged: {what}") from None
-        trees = {"model": self._skeleton(self._data_info, dict(config.get("structure", {})))}
-        trees |= {f"decoder-{name}": self._build_decoder(name, None) for name in decoders}
+        self.model_ = self._skeleton(self._data_info, dict(config.get("structure", {})))
+        trees = {"model": self.model_} | {f"decoder-{name}": self._build_decoder(name, None) for name in decoders}
         loaded = persistence.read_weights(directory, trees)
         self.model_ = loaded.pop("model")
         self.decoders_ = {name.removeprefix("decoder-"): d for name, d in loaded.items()}
@@ -104,7 +104,7 @@ class SavedEstimator(DecodingEstimator):
             f"Saved by rpgssm {persistence.__version__} (jax {jax.__version__}).\n\n"
             f"```python\nfrom rpgssm import {name}\n\n"
             f'model = {name}.load("path/to/this/folder"{argument})\n'
-            f"latents = model.transform(x{more})  # (N, T, {self.latent_dim})\n```\n\n"
+            f"latents = model.transform(x{more})  # (N, T, {self._n_latents})\n```\n\n"
             f"| modality | frame |\n|---|---|\n{shapes}\n\n```\n{self.summary()}\n```\n"
         )
 

@@ -27,14 +27,22 @@ WHOLE_NUMBERS = {
     ),
 }
 
+FOR_WIDENING = (
+    *("latent_dim", "precision", "data_dependent", "marginal", "mixture_times", "initial_transition", "initial_scale"),
+    *("initial_precision", "batch_size", "learning_rate", "prior_learning_rate", "schedule", "clip_norm"),
+    *("validate_every", "patience"),
+)
+
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise ValueError for settings that cannot be used. Those that an estimator does not have are passed over."""
     for least, names in WHOLE_NUMBERS.items():
         for name in names:
             _check(settings, name, lambda x, least=least: is_whole(x, least), f"a whole number of at least {least}")
-    for name in ("hidden_dim", "code_dim", "components", "negatives", "widen"):
+    for name in ("hidden_dim", "code_dim", "components", "negatives"):
         _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
+    _check(settings, "widen", lambda x: x is None or is_whole(x, 0), "a whole number (0: no layer), or None")
+    _check(settings, "widen_settings", _are_for_widening, f"None, or a mapping with any of {', '.join(FOR_WIDENING)}")
     for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight", "temperature"):
         _check(settings, name, _is_positive, "a positive number")
     for name in ("learning_rate", "prior_learning_rate", "clip_norm"):
@@ -65,6 +73,10 @@ def _are_encoders(value: Any) -> bool:
     if isinstance(value, Mapping):
         return len(value) > 0 and all(_are_encoders(x) and not isinstance(x, Mapping) for x in value.values())
     return value in ENCODERS if isinstance(value, str) else callable(value) and not isinstance(value, type)
+
+
+def _are_for_widening(value: Any) -> bool:
+    return value is None or (isinstance(value, Mapping) and set(value) <= set(FOR_WIDENING))
 
 
 def is_whole(value: Any, least: int) -> bool:

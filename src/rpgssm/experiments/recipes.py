@@ -56,7 +56,26 @@ RECIPES: dict[str, dict[str, Any]] = {
         "widen": 256,
         "widen_steps": 100,
     },
+    # the first chain is fast, to find out what there is to see; the second one smooth, to tell how it moves
     "tracking": NONLINEAR
+    | {
+        "encoder": "keypoints",
+        "prior_learning_rate": 3e-3,
+        "max_steps": 400,
+        "widen": 0,
+        "widen_steps": 300,
+        "widen_settings": {
+            "initial_transition": "smooth",
+            "initial_scale": 0.998,
+            "initial_precision": 1.0,
+            "prior_learning_rate": 1e-3,
+        },
+    },
+}
+
+# a film behind the animal is as predictable as the animal: other frames to compare with, and few latents at last
+BEFORE_FILMS: dict[str, dict[str, Any]] = {
+    "davis-tracking": NONLINEAR
     | {
         "latent_dim": 32,
         "encoder": "keypoints",
@@ -66,13 +85,16 @@ RECIPES: dict[str, dict[str, Any]] = {
         "initial_scale": 0.998,
         "prior_learning_rate": 1e-4,
         "max_steps": 1200,
+        "widen": 0,
+        "widen_steps": 200,
+        "widen_settings": {"latent_dim": 6},
     },
 }
 
 
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
-    settings = dict(RECIPES[FAMILIES[task]])
+    settings = dict(BEFORE_FILMS.get(task) or RECIPES[FAMILIES[task]])
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
     return settings

@@ -3,7 +3,8 @@
 Training fills few directions of the latent space, as few as the likelihood needs: what the latents know is then folded
 up, and a line reads less of it than a curve does. A random layer on top of what one frame says of the latents spreads
 it over many directions again, products of two angles among them. The network below stays as it is; only the layer, a
-new head and a new chain are trained, on the recognised means as data.
+new head and a new chain are trained, on the recognised means as data. Without a layer head and chain alone are new:
+a chain of another kind, or of fewer latents, finds in what was learned something else.
 """
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 from rpgssm.core.linalg import mv, spd_inverse
 from rpgssm.data import Sequences
 
-from .encoders import MLPEncoder
+from .encoders import LinearEncoder, MLPEncoder
 from .heads import Recognition
 from .rpgssm import RPGSSMModel
 
@@ -23,7 +24,7 @@ class WideEncoder(eqx.Module):
     """What a trained network recognises in a frame, passed through one wide layer. The network is not trained on."""
 
     trunk: Recognition
-    layer: MLPEncoder
+    layer: MLPEncoder | LinearEncoder
 
     @property
     def out_dim(self) -> int:
