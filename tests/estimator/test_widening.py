@@ -10,6 +10,7 @@ import pytest
 from rpgssm.data import as_sequences
 from rpgssm.estimator import RPGSSM
 from rpgssm.estimator.inference import recognised
+from rpgssm.models.priors import initial_transition
 from rpgssm.models.widening import WideEncoder, is_wide
 
 from .conftest import quick
@@ -29,8 +30,12 @@ def wide(world, seen):
     return quick(encoder="mlp", widen=16, widen_steps=12).fit(world.x, callbacks=[see])
 
 
-def test_the_network_below_is_the_one_that_training_alone_gives(wide, world):
-    narrow = quick(encoder="mlp").fit(world.x)
+@pytest.fixture(scope="module")
+def narrow(world):
+    return quick(encoder="mlp").fit(world.x)
+
+
+def test_the_network_below_is_the_one_that_training_alone_gives(wide, narrow):
     assert not is_wide(narrow.model_)
     encoder = wide.model_.recognition["observations"].encoder
     assert isinstance(encoder, WideEncoder)
@@ -127,5 +132,51 @@ def test_what_is_recognised_keeps_controls_and_lengths(wide, world):
 def test_a_gaussian_marginal_is_for_linear_networks(world):
     with pytest.raises(ValueError, match="gaussian"):
         quick(marginal="gaussian", widen=8).fit(world.x)
-    with pytest.raises(ValueError, match="widen is 0"):
-        quick(widen=0).fit(world.x)
+    with pytest.raises(ValueError, match="widen is -1"):
+        quick(widen=-1).fit(world.x)
+
+
+A = initial_transition("smooth", 4, 0.9)
+SECOND = {"latent_dim": 4, "initial_transition": A, "initial_precision": 3.0, "marginal": "gaussian"}
+
+
+def test_the_second_training_has_settings_of_its_own(narrow, world, tmp_path):
+    """After a step it is still where its settings say it starts; none of them is of the first training."""
+    settings = {"encoder": "mlp", "widen": 0, "widen_steps": 1}
+    model = quick(**settings, widen_settings=SECOND | {"prior_learning_rate": 1e-9}).fit(world.x)
+    assert model.transform(world.x).shape == (10, 12, 4)
+    recognition = model.model_.recognition["observations"]
+    jax.tree.map(np.testing.assert_array_equal, recognition.encoder.trunk, narrow.model_.recognition["observations"])
+    np.testing.assert_allclose(model.transition_, A, atol=1e-6)
+    assert 2.5 < np.diag(np.asarray(model.model_.potentials(as_sequences(world.x)[0])[0].precision.dense())).min() < 3.5
+
+    means = next(iter(recognised(narrow.model_, as_sequences(world.x)[0]).modalities.values())).values
+    layer = recognition.encoder.layer
+    standard = (means - means.mean((0, 1))) / np.sqrt(np.mean(means.var((0, 1))))
+    np.testing.assert_allclose(layer(jnp.asarray(means.reshape(-1, 2))), standard.reshape(-1, 2), atol=1e-4)
+
+    model.fit_decoder(world.x, steps=2)
+    model.save(tmp_path / "model")
+    loaded = RPGSSM.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.transform(world.x), model.transform(world.x))
+    np.testing.assert_array_equal(loaded.reconstruct(world.x), model.reconstruct(world.x))
+    assert loaded.summary().startswith("RP-GSSM with 4 latent dimensions")
+    assert "MLPEncoder and a new head" in loaded.summary()
+    assert np.isfinite(loaded.score(world.x))
+    assert loaded.partial_fit(world.x).transform(world.x).shape == (10, 12, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"widen_settings": {"latent_dim": 2}}, "pass widen=0"),
+        ({"widen": 0, "widen_settings": {"window": 5}}, "mapping with any of latent_dim"),
+        ({"widen": 0, "widen_settings": {"latent_dim": 0}}, r"second training .*latent_dim is 0"),
+        ({"widen": 4, "widen_settings": {"marginal": "gaussian"}}, r"second training .*gaussian"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_trained(world, settings, message):
+    calls = []
+    with pytest.raises(ValueError, match=message):
+        quick(**settings).fit(world.x, callbacks=[lambda *_: calls.append(1)])
+    assert not calls

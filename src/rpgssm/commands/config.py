@@ -99,13 +99,13 @@ class Model:
     """Where the recognition precisions start."""
 
     widen: int | None = None
-    """Put a random layer of so many units on the trained network, and train head and chain anew on it: spreads out what
-    the latents know, for a linear readout."""
+    """Put a random layer of so many units (0: none) on the trained network, and train head and chain anew on it:
+    spreads out what the latents know, for a linear readout."""
 
     widen_steps: int = 100
     """Steps of that second training."""
 
-    widen_settings: dict[str, str | int | float] | None = None
+    widen_settings: dict[str, bool | int | float | str] | None = None
     """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
 
 

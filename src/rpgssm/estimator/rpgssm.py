@@ -184,12 +184,16 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             changes = {"learning_rate": rate, "prior_learning_rate": of_prior} | changes
         scale = self._scale() if changes.get("initial_scale") is None else changes["initial_scale"]
         marginal = changes.get("marginal", self.marginal)
-        # h is linear in what was recognised, but that is what it is about: an empirical marginal unless it is asked for
+        # what a network recognised is far from Gaussian, also where a line is all that is put on it
         encoder = "mlp" if self.widen or marginal == "auto" else "linear"
         changes |= {"max_steps": self.widen_steps, "initial_scale": scale, "encoder": encoder, "widen": None}
-        second = type(self)(**(self.get_params(deep=False) | changes | {"widen_settings": None}))
-        check_settings(second.get_params(deep=False))
-        marginal_kind(second.marginal, encoder, bool(second.data_dependent))
+        settings: dict[str, Any] = {**self.get_params(deep=False), **changes, "widen_settings": None}
+        second = type(self)(**settings)
+        try:
+            check_settings(second.get_params(deep=False))
+            marginal_kind(second.marginal, encoder, bool(second.data_dependent))
+        except ValueError as error:
+            raise ValueError(f"of the second training (widen_settings): {error}") from None
         return second
 
     def _widened(
@@ -282,11 +286,12 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             latent_dim=int(self.latent_dim),
             initial_precision=self.initial_precision,
         )
+        initial = self.initial_transition
         prior = make_prior(
             kind,
             int(self.latent_dim),
             key=of_prior,
-            initial=self.initial_transition,
+            initial=initial if isinstance(initial, str) else np.asarray(initial, float),
             scale=self._scale(),
             **controls,
         )

@@ -42,6 +42,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in ("hidden_dim", "code_dim", "components", "negatives"):
         _check(settings, name, lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
     _check(settings, "widen", lambda x: x is None or is_whole(x, 0), "a whole number (0: no layer), or None")
+    if settings.get("widen_settings") is not None and settings.get("widen") is None:
+        raise ValueError("widen_settings are given, but widen is None: pass widen=0 for a second training with them")
     _check(settings, "widen_settings", _are_for_widening, f"None, or a mapping with any of {', '.join(FOR_WIDENING)}")
     for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight", "temperature"):
         _check(settings, name, _is_positive, "a positive number")

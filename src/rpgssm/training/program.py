@@ -78,6 +78,7 @@ class Program:
         self.capacity = capacity
         self._advance: Callable[..., Advance] | None = None
         self._evaluate: Callable[..., dict[str, Array]] | None = None
+        self._blank: Any = None  # shapes of an `Attempt`
 
     def initial_state(self, params: Any, seed: int, data: Sequences) -> TrainingState:
         """The state of one model before the first step."""
@@ -85,7 +86,7 @@ class Program:
         optimiser = strong(self._optimiser.init(params))
         keys = jr.key_data(jr.split(jr.key(seed), 3))
         state = TrainingState(params, optimiser, keys, jnp.zeros((), jnp.int32), {})
-        terms = jax.eval_shape(lambda s, d: self._terms(s, d), state, data)
+        terms, self._blank = jax.eval_shape(lambda s, d: self._forward(s, d), state, data)
         totals = {name: jnp.zeros((), x.dtype) for name, x in terms.items()}
         return eqx.tree_at(lambda s: s.totals, state, totals)
 
@@ -138,11 +139,7 @@ class Program:
         order = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(order_of, start))
         models = state.step.shape
 
-        def describe(state, order):
-            return self._try(state, order, start, data)[1]
-
-        blank = jax.eval_shape(describe, *_first(self._many, (state, order)))
-        attempt = jax.tree.map(lambda x: jnp.zeros((*models, *x.shape), x.dtype), blank)
+        attempt = jax.tree.map(lambda x: jnp.zeros((*models, *x.shape), x.dtype), self._blank)
         names = [*state.totals, "learning_rate"]
         rows = {name: jnp.zeros((self.capacity, *models), state.totals["loss"].dtype) for name in names}
         carry = (jnp.zeros((), jnp.int32), order, state, alive, rows, attempt)
@@ -181,12 +178,12 @@ class Program:
             return value, strong(info)
 
         (value, info), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
-        yes = jax.tree.map(lambda _: jnp.ones((), bool), state.params)
-        return gradient, Attempt(strong(value), info, _finite(gradient), yes, sequences)
+        return gradient, Attempt(strong(value), info, _finite(gradient), _true(state.params), sequences)
 
-    def _terms(self, state: TrainingState, data: Sequences) -> dict[str, Array]:
+    def _forward(self, state: TrainingState, data: Sequences) -> tuple[dict[str, Array], Attempt]:
+        """What is known of a batch without a gradient, for its shapes; and whether the objective is one."""
         order = in_order(self._plan)
-        batch, _ = batch_at(data, self._plan, order, jnp.zeros((), jnp.int32))
+        batch, sequences = batch_at(data, self._plan, order, jnp.zeros((), jnp.int32))
         result = self._objective(eqx.combine(state.params, self._static), batch, _key(state.keys, _STEP))
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ValueError("The objective must return (loss, info): a number and a dictionary or module of arrays.")
@@ -194,7 +191,8 @@ class Program:
         if jnp.shape(loss) != () or not jnp.issubdtype(jnp.result_type(loss), jnp.floating):
             found = f"{jnp.result_type(loss)}{list(jnp.shape(loss))}"
             raise ValueError(f"The loss must be one floating point number, but the objective returned {found}.")
-        return terms_of(loss, info) | {"gradient_norm": loss}
+        attempt = Attempt(strong(loss), strong(info), _true(state.params), _true(state.params), sequences)
+        return terms_of(loss, info) | {"gradient_norm": loss}, attempt
 
     def _evaluate_all(self, params: Any, keys: Array, data: Sequences) -> dict[str, Array]:
         plan = self._validation
@@ -239,8 +237,8 @@ def _key(keys: Array, purpose: int) -> Any:
     return jr.wrap_key_data(keys[purpose])
 
 
-def _first(many: bool, tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], tree) if many else tree
+def _true(tree: Any) -> Any:
+    return jax.tree.map(lambda _: jnp.ones((), bool), tree)
 
 
 def _finite(tree: Any) -> Any:
