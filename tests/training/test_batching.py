@@ -108,3 +108,49 @@ def test_windows_longer_than_the_sequences_are_whole_sequences():
 def test_no_sequences():
     with pytest.raises(ValueError, match="no sequences in `data`"):
         training_plan(numbered(0, 3), 2, None)
+
+
+def before_scenes(lengths=None) -> tuple[Sequences, np.ndarray]:
+    """24 films of 8×12 pixels: scene 0, 1 or 2 behind noise, another one in each half; and the scenes."""
+    rng = np.random.default_rng(0)
+    pictures = rng.normal(size=(3, 8, 12)).astype(np.float32)
+    scenes = rng.integers(0, 3, (24, 2))
+    x = pictures[np.repeat(scenes, 5, axis=1)] + 0.3 * rng.normal(size=(24, 10, 8, 12)).astype(np.float32)
+    if lengths is None:
+        return Sequences({"x": Modality(x)}), scenes
+    mask = np.arange(10) < lengths[:, None]
+    return Sequences({"x": Modality(np.where(mask[..., None, None], x, 0), mask)}, None, lengths), scenes
+
+
+@pytest.mark.parametrize("lengths", [None, np.where(np.arange(24) < 3, 5, 10).astype(np.int32)])
+def test_batches_that_look_alike(lengths):
+    """All of a batch are before one scene, windows lie side by side, and no window is twice in a batch."""
+    data, scenes = before_scenes(lengths)
+    plan = training_plan(data, 6, 5, alike=True)
+    assert plan.near is not None
+    assert plan.near.shape == (len(plan.sequence), 9)
+    np.testing.assert_array_equal(plan.near[:, 0], np.arange(len(plan.sequence)))
+    assert len(plan.sequence) == (48 if lengths is None else 45)
+    firsts = []
+    for number in range(2):
+        order = shuffle(plan, jr.key(0), jnp.int32(number))
+        batches = np.asarray(order.items).reshape(plan.batches, plan.batch_size)
+        assert all(len(set(items)) == 6 for items in batches)
+        assert all(len(set(scenes[plan.sequence[items], plan.slot[items]])) == 1 for items in batches)
+        firsts.append(batches)
+        batch, sequences = batch_at(data, plan, order, jnp.int32(1))
+        for frames, n, slot in zip(batch.modalities["x"].values, sequences, plan.slot[batches[1]], strict=True):
+            np.testing.assert_array_equal(frames, data.modalities["x"].values[n, 5 * slot : 5 * slot + 5])
+    assert not np.array_equal(*firsts)
+    held_out = validation_plan(data, 6, 5, alike=True)
+    shown = scenes[held_out.sequence, held_out.slot].reshape(held_out.batches, 6)
+    assert (shown == shown[:, :1]).all()
+
+
+def test_whole_sequences_and_vectors_that_look_alike():
+    data = Sequences({"x": Modality(np.repeat(np.arange(12.0, dtype=np.float32) % 3, 4).reshape(12, 4, 1))})
+    plan = training_plan(data, 2, None, alike=True)
+    assert plan.near is not None
+    assert ((plan.near - np.arange(12)[:, None]) % 3 == 0).all()
+    unseen = Sequences({"x": Modality(data.modalities["x"].values, np.zeros((12, 4), bool))})
+    assert training_plan(unseen, 2, None, alike=True).near is not None

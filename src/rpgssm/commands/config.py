@@ -108,6 +108,9 @@ class Model:
     widen_settings: dict[str, bool | int | float | str] | None = None
     """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
 
+    batches: Literal["random", "alike"] = "random"
+    """Batches of random sequences (or windows), or of those that look alike: for backgrounds that are films."""
+
 
 @dataclass(frozen=True)
 class Training:

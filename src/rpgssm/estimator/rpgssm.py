@@ -17,7 +17,7 @@ from rpgssm.models.encoders import LinearEncoder
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
-from rpgssm.training import Report, Trained
+from rpgssm.training import Report, Trained, TrainingConfig
 
 from . import inference
 from .base import DataInfo
@@ -64,10 +64,12 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     widen_steps : see there.
     widen_settings : what is set differently in this second training, as a mapping: any of latent_dim, precision,
         data_dependent, marginal, mixture_times, initial_transition, initial_scale, initial_precision, batch_size,
-        learning_rate, prior_learning_rate, schedule, clip_norm, validate_every, patience.
+        batches, learning_rate, prior_learning_rate, schedule, clip_norm, validate_every, patience.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
         linear, else 0.003 and 0.001; a learning rate alone is for both.
+    batches : "random", or "alike": batches of sequences (or windows) that look alike. For a background that is
+        predictable itself, such as a film: in random batches it alone says which frame is meant.
     window : frames per training window of longer sequences; "auto" cuts windows when there are fewer sequences than
         `batch_size`; None never does.
     validation_fraction : of the sequences, held out to choose the best model. None, or too few sequences: none.
@@ -109,6 +111,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         prior_learning_rate: float | None = None,
         schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine",
         clip_norm: float | None = 10.0,
+        batches: Literal["random", "alike"] = "random",
         window: int | Literal["auto"] | None = "auto",
         validation_fraction: float | None = 0.1,
         validate_every: int = 100,
@@ -139,6 +142,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self.prior_learning_rate = prior_learning_rate
         self.schedule = schedule
         self.clip_norm = clip_norm
+        self.batches = batches
         self.window = window
         self.validation_fraction = validation_fraction
         self.validate_every = validate_every
@@ -175,6 +179,9 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         before, steps = self.history_, self.n_steps_
         self._take(again)
         self._after(before, steps)
+
+    def _config(self, window: Any, steps: int) -> TrainingConfig:
+        return replace(super()._config(window, steps), batches=self.batches)
 
     def _second(self) -> "RPGSSM":
         """An estimator with the settings of the second training."""

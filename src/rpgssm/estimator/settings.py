@@ -6,7 +6,7 @@ from typing import Any, get_args
 import numpy as np
 
 from rpgssm.models import encoders
-from rpgssm.training.config import ScheduleName
+from rpgssm.training.config import BatchName, ScheduleName
 
 PRIORS = ("auto", "stationary", "free", "controlled", "network")
 ENCODERS = ("auto", *encoders.NAMES)
@@ -29,8 +29,8 @@ WHOLE_NUMBERS = {
 
 FOR_WIDENING = (
     *("latent_dim", "precision", "data_dependent", "marginal", "mixture_times", "initial_transition", "initial_scale"),
-    *("initial_precision", "batch_size", "learning_rate", "prior_learning_rate", "schedule", "clip_norm"),
-    *("validate_every", "patience"),
+    *("initial_precision", "batch_size", "batches", "learning_rate", "prior_learning_rate", "schedule"),
+    *("clip_norm", "validate_every", "patience"),
 )
 
 
@@ -60,6 +60,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         "marginal": MARGINALS,
         "covariance": PRECISIONS,
         "schedule": get_args(ScheduleName),
+        "batches": get_args(BatchName),
         "decoder": DECODERS,
         "output": OUTPUTS,
         "posterior": POSTERIORS,

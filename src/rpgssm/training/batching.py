@@ -7,6 +7,9 @@ of the random key and the number of the epoch alone, so the order of the data ne
 With windows, each sequence gives one window per epoch, at a random place. If there are fewer sequences than a batch
 needs (a single long recording), each gives as many windows as fit side by side with half a window of play: windows of
 one epoch never overlap, so no frame meets itself in a batch.
+
+Batches of items that look alike (`likeness.py`): each is drawn from the neighbours of an item, and the items that are
+first are a permutation. Windows then lie side by side from the first frame.
 """
 
 import equinox as eqx
@@ -18,16 +21,20 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from rpgssm.data import Sequences
 
+from .likeness import neighbours
+
 
 class Plan(eqx.Module):
     """The items that batches are made of: item i is window number `slot[i]` of sequence `sequence[i]`.
 
     `play[n]` is by how many frames the windows of sequence n can be shifted. Without windows items are sequences.
+    `near[i]` are the items that look like item i, where batches are made of these.
     """
 
     sequence: Int[np.ndarray, " items"]
     slot: Int[np.ndarray, " items"]
     play: Int[np.ndarray, " n"]
+    near: Int[np.ndarray, "items near"] | None
     batch_size: int = eqx.field(static=True)
     batches: int = eqx.field(static=True)
     window: int | None = eqx.field(static=True)
@@ -40,12 +47,13 @@ class Order(eqx.Module):
     shift: Int[Array, " n"]
 
 
-def training_plan(data: Sequences, batch_size: int, window: int | None) -> Plan:
-    """Items for training: with windows, one per sequence, or several where sequences are few."""
+def training_plan(data: Sequences, batch_size: int, window: int | None, alike: bool = False) -> Plan:
+    """Items for training: with windows, one per sequence, or several where sequences are few or batches are alike."""
     _check(data, "data")
     window, lengths = _window_and_lengths(data, window)
-    if window is None:
-        counts, play = np.ones_like(lengths), np.zeros_like(lengths)
+    if window is None or alike:
+        counts = np.ones_like(lengths) if window is None else np.maximum(lengths // window, 1)
+        play = np.zeros_like(lengths)
     else:
         counts = np.ones_like(lengths)
         if len(data) < batch_size:
@@ -53,26 +61,36 @@ def training_plan(data: Sequences, batch_size: int, window: int | None) -> Plan:
         play = np.maximum(lengths - counts * window, 0)
     sequence, slot = _items(counts)
     batch_size = min(batch_size, len(sequence))
-    return Plan(sequence, slot, play, batch_size, len(sequence) // batch_size, window)
+    near = neighbours(data, sequence, slot, window, batch_size) if alike else None
+    return Plan(sequence, slot, play, near, batch_size, len(sequence) // batch_size, window)
 
 
-def validation_plan(data: Sequences, batch_size: int, window: int | None) -> Plan:
+def validation_plan(data: Sequences, batch_size: int, window: int | None, alike: bool = False) -> Plan:
     """Items for validation: the same at every call, with windows side by side from the first frame.
 
-    All items are used: the last batch is filled up with items of the one before.
+    All items are used: the last batch is filled up with items of the one before. Batches that are alike are those of
+    every so many-th item and its nearest neighbours.
     """
     _check(data, "validation")
     window, lengths = _window_and_lengths(data, window)
     counts = np.ones_like(lengths) if window is None else np.maximum(lengths // window, 1)
     sequence, slot = _items(counts)
     batch_size = min(batch_size, len(sequence))
-    return Plan(sequence, slot, np.zeros_like(lengths), batch_size, -(-len(sequence) // batch_size), window)
+    batches, play = -(-len(sequence) // batch_size), np.zeros_like(lengths)
+    if alike:
+        near = neighbours(data, sequence, slot, window, batch_size)
+        items = near[np.arange(batches) * batch_size, :batch_size].reshape(-1)
+        sequence, slot = sequence[items], slot[items]
+    return Plan(sequence, slot, play, None, batch_size, batches, window)
 
 
 def shuffle(plan: Plan, key: PRNGKeyArray, epoch: Int[Array, ""]) -> Order:
     """The order of an epoch."""
     permute, shift = jr.split(jr.fold_in(key, epoch))
     items = jr.permutation(permute, jnp.arange(len(plan.sequence), dtype=jnp.int32))
+    if plan.near is not None:
+        near = jnp.asarray(plan.near)[items[: plan.batches]]
+        items = jr.permutation(shift, near, axis=1, independent=True)[:, : plan.batch_size].reshape(-1)
     if not plan.play.any():
         return Order(items, jnp.zeros(plan.play.shape, jnp.int32))
     return Order(items, jr.randint(shift, plan.play.shape, 0, jnp.asarray(plan.play) + 1, dtype=jnp.int32))

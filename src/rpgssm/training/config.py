@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 OptimiserName = Literal["adam", "adamw", "nadam", "radam", "adabelief", "lion", "rmsprop", "sgd"]
+BatchName = Literal["random", "alike"]
 ScheduleName = Literal["constant", "cosine", "exponential", "warmup-cosine"]
 
 
@@ -57,6 +58,9 @@ class TrainingConfig:
 
     clip_norm: float | None = 10.0
     """Gradients are scaled down to this norm over all parameters. None: never."""
+
+    batches: BatchName = "random"
+    """Batches of random sequences (or windows), or of those that look alike, by their mean frames."""
 
     window: int | None = None
     """Train on windows of this many frames at random places of longer sequences. None: on whole sequences."""

@@ -152,11 +152,13 @@ class _Session:
         self._program = Program(
             objective,
             self._static,
-            training_plan(data, config.batch_size, config.window),
+            training_plan(data, config.batch_size, config.window, config.batches == "alike"),
             Optimiser(config, params[0], label, optimiser),
             config,
             project=project,
-            validation=None if validation is None else validation_plan(validation, config.batch_size, config.window),
+            validation=None
+            if validation is None
+            else validation_plan(validation, config.batch_size, config.window, config.batches == "alike"),
             capacity=min(config.max_steps, _LONGEST_DISPATCH if isinstance(steps, str) else steps),
             many=many,
         )
