@@ -170,7 +170,7 @@ def test_the_second_training_has_settings_of_its_own(narrow, world, tmp_path):
     ("settings", "message"),
     [
         ({"widen_settings": {"latent_dim": 2}}, "pass widen=0"),
-        ({"widen": 0, "widen_settings": {"window": 5}}, "mapping with any of latent_dim"),
+        ({"widen": 0, "widen_settings": {"n_init": 5}}, "mapping with any of latent_dim"),
         ({"widen": 0, "widen_settings": {"latent_dim": 0}}, r"second training .*latent_dim is 0"),
         ({"widen": 4, "widen_settings": {"marginal": "gaussian"}}, r"second training .*gaussian"),
     ],

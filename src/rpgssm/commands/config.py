@@ -111,6 +111,9 @@ class Model:
     batches: Literal["random", "alike"] = "random"
     """Batches of random sequences (or windows), or of those that look alike: for backgrounds that are films."""
 
+    mirror: bool = False
+    """Train on pictures mirrored at random, for scenes without a preferred direction."""
+
 
 @dataclass(frozen=True)
 class Training:

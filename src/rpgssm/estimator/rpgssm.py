@@ -18,6 +18,7 @@ from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
 from rpgssm.training import Report, Trained, TrainingConfig
+from rpgssm.training.mirroring import before_mirrors
 
 from . import inference
 from .base import DataInfo
@@ -64,12 +65,14 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     widen_steps : see there.
     widen_settings : what is set differently in this second training, as a mapping: any of latent_dim, precision,
         data_dependent, marginal, mixture_times, initial_transition, initial_scale, initial_precision, batch_size,
-        batches, learning_rate, prior_learning_rate, schedule, clip_norm, validate_every, patience.
+        batches, learning_rate, prior_learning_rate, schedule, clip_norm, window, validate_every, patience.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
         linear, else 0.003 and 0.001; a learning rate alone is for both.
     batches : "random", or "alike": batches of sequences (or windows) that look alike. For a background that is
         predictable itself, such as a film: in random batches it alone says which frame is meant.
+    mirror : train on pictures mirrored at random (left-right, up-down and, if square, along the diagonal; a batch at a
+        time), for scenes without a preferred direction: more backgrounds.
     window : frames per training window of longer sequences; "auto" cuts windows when there are fewer sequences than
         `batch_size`; None never does.
     validation_fraction : of the sequences, held out to choose the best model. None, or too few sequences: none.
@@ -112,6 +115,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine",
         clip_norm: float | None = 10.0,
         batches: Literal["random", "alike"] = "random",
+        mirror: bool = False,
         window: int | Literal["auto"] | None = "auto",
         validation_fraction: float | None = 0.1,
         validate_every: int = 100,
@@ -143,6 +147,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self.schedule = schedule
         self.clip_norm = clip_norm
         self.batches = batches
+        self.mirror = mirror
         self.window = window
         self.validation_fraction = validation_fraction
         self.validate_every = validate_every
@@ -171,10 +176,11 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         later = None if self.widen is None else self._second()  # made now, since some settings are refused
         by = later if wide and later is not None else self
         config = by._config(window, int(self.max_steps))
-        trained = self._best_of(models, by._objective(), data, held_out, config, **more)
+        objective = before_mirrors(by._objective()) if self.mirror else by._objective()
+        trained = self._best_of(models, objective, data, held_out, config, **more)
         if wide or later is None or trained.stopped == "interrupted":
             return self._take(trained)
-        again = self._widened(trained, later, data, held_out, window, **more)
+        again = self._widened(trained, later, data, held_out, **more)
         self._take(trained)
         before, steps = self.history_, self.n_steps_
         self._take(again)
@@ -209,7 +215,6 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         second: "RPGSSM",
         data: Sequences,
         held_out: Sequences | None,
-        window: Any,
         **more: Any,
     ) -> Trained:
         """Put a random layer on what was trained, and train a new head and a new chain on top of it.
@@ -237,7 +242,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             "callbacks": [lambda report, call=call: call(later(report)) for call in more.get("callbacks", ())],
             "directory": None if directory is None else Path(directory) / WIDE,
         }
-        config = second._config(window, int(second.max_steps))
+        config = second._config(second._window(data), int(second.max_steps))
         again = self._best_of([start], second._objective(), data, held_out, config, **more)
         return replace(again, model=widened(narrow, again.model))
 

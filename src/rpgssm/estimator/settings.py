@@ -30,7 +30,7 @@ WHOLE_NUMBERS = {
 FOR_WIDENING = (
     *("latent_dim", "precision", "data_dependent", "marginal", "mixture_times", "initial_transition", "initial_scale"),
     *("initial_precision", "batch_size", "batches", "learning_rate", "prior_learning_rate", "schedule"),
-    *("clip_norm", "validate_every", "patience"),
+    *("clip_norm", "window", "validate_every", "patience"),
 )
 
 

@@ -35,6 +35,13 @@ NONLINEAR: dict[str, Any] = {
     "max_steps": 200,
 }
 
+SMOOTH: dict[str, Any] = {
+    "initial_transition": "smooth",
+    "initial_scale": 0.998,
+    "initial_precision": 1.0,
+    "prior_learning_rate": 1e-3,
+}
+
 RECIPES: dict[str, dict[str, Any]] = {
     "linear": {
         "encoder": "linear",
@@ -64,37 +71,25 @@ RECIPES: dict[str, dict[str, Any]] = {
         "max_steps": 400,
         "widen": 0,
         "widen_steps": 300,
-        "widen_settings": {
-            "initial_transition": "smooth",
-            "initial_scale": 0.998,
-            "initial_precision": 1.0,
-            "prior_learning_rate": 1e-3,
-        },
+        "widen_settings": SMOOTH,
     },
 }
 
-# a film behind the animal is as predictable as the animal: other frames to compare with, and few latents at last
+# a film is as predictable as the animal before it: compare with frames that look alike
 BEFORE_FILMS: dict[str, dict[str, Any]] = {
-    "davis-tracking": NONLINEAR
-    | {
-        "latent_dim": 32,
-        "encoder": "keypoints",
-        "marginal": "pooled",
-        "mixture_times": 50,
-        "batch_size": 8,
-        "initial_scale": 0.998,
-        "prior_learning_rate": 1e-4,
-        "max_steps": 1200,
-        "widen": 0,
-        "widen_steps": 200,
-        "widen_settings": {"latent_dim": 6},
+    "davis-tracking": {
+        "batches": "alike",
+        "mirror": True,
+        "window": 20,
+        "max_steps": 3000,
+        "widen_settings": SMOOTH | {"batches": "random", "window": None},
     },
 }
 
 
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
-    settings = dict(BEFORE_FILMS.get(task) or RECIPES[FAMILIES[task]])
+    settings = RECIPES[FAMILIES[task]] | BEFORE_FILMS.get(task, {})
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
     return settings
