@@ -6,8 +6,8 @@ data (RP-GSSM), and ν of the generative models are swept. The size of the mask 
 For a GPU.
 
 `compact`: light networks and few steps (200 to 1000 on video), all methods on all tasks in a night on two cores. All
-have the encoder of the RP-GSSM's recipe. The RP-GSSM has that recipe, with 64 latents on the pendulums (on the single
-ones also with 16) and 32 on tracking; contrastive methods have 64. Generative models, for which 64 latents take too
+have the encoder of the RP-GSSM's recipe. The RP-GSSM has that recipe, with 64 latents (on the single pendulums
+also with 16); contrastive methods have 64. Generative models, for which 64 latents take too
 long, have 16; as their decoders cost the most, they see fewer and shorter pieces per step. Contrastive ones need full
 batches and get fewer steps.
 

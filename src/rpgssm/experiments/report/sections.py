@@ -131,8 +131,8 @@ SECTIONS: tuple[Section, ...] = (
         "accuracy-time",
         "Accuracy against training time",
         "Lines: mean linear R² on validation sequences during runs with the chosen settings; dots: on test sequences, "
-        "with the model that was kept. Up is more accurate, left is quicker. Where a line rises at once at its end, a "
-        "wide layer was put on the network there (the setting `widen`). Time includes compilation, "
+        "with the model that was kept. Up is more accurate, left is quicker. Where a line rises at once at its end, "
+        "head and chain were trained anew there (the setting `widen`). Time includes compilation, "
         "and depends on the machine and on what else it was doing (see the provenance).",
         draw=times.against_accuracy,
     ),
