@@ -81,7 +81,7 @@ BEFORE_FILMS: dict[str, dict[str, Any]] = {
         "batches": "alike",
         "mirror": True,
         "window": 20,
-        "max_steps": 3000,
+        "max_steps": 1500,
         "widen_settings": SMOOTH | {"batches": "random", "window": None},
     },
 }
