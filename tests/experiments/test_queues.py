@@ -85,12 +85,18 @@ def test_what_failed_is_not_tried_again_by_the_same_worker(make_queue):
     assert make_queue(RUNS[:1]).take().run == RUNS[0]
 
 
-def test_the_run_of_a_worker_not_heard_of_is_handed_out_again(make_queue):
-    silent = make_queue(RUNS[:1], beat=1000.0, stale=0.3).take()
+def test_the_run_of_a_worker_not_heard_of_is_handed_out_again(make_queue, tmp_path):
+    """If it was only slow, it comes to its end all the same, and says nothing more."""
+    silent = make_queue(RUNS[:1], beat=1.5, stale=0.3).take()
     assert silent is not None
     other = make_queue(RUNS[:1], beat=1000.0, stale=0.3)
     time.sleep(0.5)
-    assert other.take().run == RUNS[0]
+    again = other.take()
+    assert again.run == RUNS[0]
+    time.sleep(1.5)
+    finish(again, tmp_path / "results")
+    finish(silent, tmp_path / "results")
+    assert make_queue(RUNS[:1]).take() is None
 
 
 HOLDER = """

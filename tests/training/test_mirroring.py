@@ -19,9 +19,9 @@ def test_all_views_occur_and_nothing_else():
     x = np.arange(2 * 3 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 4, 3)
     vectors = np.ones((2, 3, 5), np.float32)
     data = Sequences({"pictures": Modality(x, scale=1 / 255), "vectors": Modality(vectors)})
-    seen = set()
+    seen, mirror = set(), jax.jit(mirrored)
     for seed in range(60):
-        found = mirrored(data, jr.key(seed))
+        found = mirror(data, jr.key(seed))
         np.testing.assert_array_equal(found.modalities["vectors"].values, vectors)
         assert found.modalities["pictures"].scale == 1 / 255
         picture = np.asarray(found.modalities["pictures"].values)
@@ -39,6 +39,6 @@ def test_oblong_pictures_keep_their_shape():
 
 def test_an_objective_sees_the_mirrored_batch():
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-    see = before_mirrors(lambda model, batch, key: (model * batch.modalities["x"].values[0, 0, 0, 0], key))
+    see = jax.jit(before_mirrors(lambda model, batch, key: (model * batch.modalities["x"].values[0, 0, 0, 0], key)))
     corners = {float(see(jnp.float32(2.0), Sequences({"x": Modality(x)}), jr.key(seed))[0]) for seed in range(30)}
     assert corners == {0.0, 6.0, 24.0, 30.0}

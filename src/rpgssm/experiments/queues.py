@@ -157,18 +157,18 @@ class _Trial:
     def finish(self, result: store.Result) -> None:
         self._end()
         if result.finished:
-            self._queue._study.tell(self._trial, result.selection)
+            self._queue._study.tell(self._trial, result.selection, skip_if_finished=True)
         else:
-            self._trial.set_user_attr("error", result.content["error"])
-            self._queue._study.tell(self._trial, state=self._queue._states.FAIL)
+            self._say("error", result.content["error"])
+            self._queue._study.tell(self._trial, state=self._queue._states.FAIL, skip_if_finished=True)
         self._claim.release()
 
     def give_back(self, error: str | None = None) -> None:
         self._end()
         if error is not None:
             self._queue._failed.add(self.run.identity)
-            self._trial.set_user_attr("error", error)
-        self._queue._study.tell(self._trial, state=self._queue._states.FAIL)
+            self._say("error", error)
+        self._queue._study.tell(self._trial, state=self._queue._states.FAIL, skip_if_finished=True)
         self._claim.release()
 
     def _end(self) -> None:
@@ -177,7 +177,16 @@ class _Trial:
 
     def _keep(self) -> None:
         while not self._stop.wait(self._queue._claims.beat):
-            self._trial.set_user_attr("beat", time.time())
+            if not self._say("beat", time.time()):
+                return
+
+    def _say(self, name: str, value: Any) -> bool:
+        """Write it beside the trial, unless another worker took this one for dead and ended the trial."""
+        try:
+            self._trial.set_user_attr(name, value)
+        except _optuna().exceptions.UpdateFinishedTrialError:
+            return False
+        return True
 
 
 def open_queue(kind: str, runs: Sequence[Run], results: Path, work: Path, *, claims: Claims | None = None) -> Queue:
