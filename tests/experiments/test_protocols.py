@@ -73,3 +73,12 @@ def test_compact_gives_the_rpgssm_its_recipe_and_three_seeds_where_they_are_aske
     three = {"linear-small", "linear-medium", "linear-large", "pendulum", "pendulum-64", "cifar10-pendulum"}
     assert seeds == {task: 3 if task in three else 1 for task in TASKS}
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+
+
+def test_before_films_contrastive_methods_are_tried_with_the_batches_of_the_recipe_as_well():
+    own = {name: recipe("davis-tracking")[name] for name in ("batches", "mirror", "window")}
+    for method in ("cpc", "dcl"):
+        plain, alike = PROTOCOLS["compact"].settings("davis-tracking", method)
+        assert not set(own) & set(plain)
+        assert alike == plain | own | {"max_steps": 5 * plain["max_steps"]}  # on pieces of a fifth of a sequence
+        assert len(PROTOCOLS["compact"].settings("tracking", method)) == 1

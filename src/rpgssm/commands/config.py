@@ -108,12 +108,6 @@ class Model:
     widen_settings: dict[str, bool | int | float | str] | None = None
     """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
 
-    batches: Literal["random", "alike"] = "random"
-    """Batches of random sequences (or windows), or of those that look alike: for backgrounds that are films."""
-
-    mirror: bool = False
-    """Train on pictures mirrored at random, for scenes without a preferred direction."""
-
 
 @dataclass(frozen=True)
 class Training:
@@ -136,6 +130,12 @@ class Training:
 
     clip_norm: float | None = 10.0
     """Largest norm of the gradient."""
+
+    batches: Literal["random", "alike"] = "random"
+    """Batches of random sequences (or windows), or of those that look alike: for backgrounds that are films."""
+
+    mirror: bool = False
+    """Train on pictures mirrored at random, for scenes without a preferred direction."""
 
     window: int | Literal["auto"] | None = "auto"
     """Frames per training window of long sequences. auto: where there are few sequences; None: never."""

@@ -9,6 +9,7 @@ import numpy as np
 from rpgssm.data import Sequences
 from rpgssm.models.rpgssm import label
 from rpgssm.training import Trained, TrainingConfig, train, train_many
+from rpgssm.training.mirroring import before_mirrors
 
 from .base import SequenceEstimator
 
@@ -20,6 +21,8 @@ class GradientEstimator(SequenceEstimator):
     prior_learning_rate: float | None
     schedule: Any
     clip_norm: float | None
+    batches: Any
+    mirror: bool
     validate_every: int
     patience: int | None
     checkpoint_every: int
@@ -31,9 +34,12 @@ class GradientEstimator(SequenceEstimator):
     def _objective(self) -> Any:
         """What is minimised: (model, batch, key) -> (loss, info)."""
 
+    def _objective_in_training(self) -> Any:
+        return before_mirrors(self._objective()) if self.mirror else self._objective()
+
     def _train(self, models: list[Any], data: Sequences, held_out: Sequences | None, window: Any, **more: Any) -> None:
         config = self._config(window, int(self.max_steps))
-        self._take(self._best_of(models, self._objective(), data, held_out, config, **more))
+        self._take(self._best_of(models, self._objective_in_training(), data, held_out, config, **more))
 
     def _config(self, window: Any, steps: int) -> TrainingConfig:
         rate, prior_rate = self._rates()
@@ -44,6 +50,7 @@ class GradientEstimator(SequenceEstimator):
             prior_learning_rate=prior_rate,
             schedule=self.schedule,
             clip_norm=self.clip_norm,
+            batches=self.batches,
             window=window,
             validate_every=int(self.validate_every),
             patience=self.patience,

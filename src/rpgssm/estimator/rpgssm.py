@@ -17,8 +17,7 @@ from rpgssm.models.encoders import LinearEncoder
 from rpgssm.models.priors import make_prior
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
-from rpgssm.training import Report, Trained, TrainingConfig
-from rpgssm.training.mirroring import before_mirrors
+from rpgssm.training import Report, Trained
 
 from . import inference
 from .base import DataInfo
@@ -176,8 +175,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         later = None if self.widen is None else self._second()  # made now, since some settings are refused
         by = later if wide and later is not None else self
         config = by._config(window, int(self.max_steps))
-        objective = before_mirrors(by._objective()) if self.mirror else by._objective()
-        trained = self._best_of(models, objective, data, held_out, config, **more)
+        trained = self._best_of(models, by._objective_in_training(), data, held_out, config, **more)
         if wide or later is None or trained.stopped == "interrupted":
             return self._take(trained)
         again = self._widened(trained, later, data, held_out, **more)
@@ -185,9 +183,6 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         before, steps = self.history_, self.n_steps_
         self._take(again)
         self._after(before, steps)
-
-    def _config(self, window: Any, steps: int) -> TrainingConfig:
-        return replace(super()._config(window, steps), batches=self.batches)
 
     def _second(self) -> "RPGSSM":
         """An estimator with the settings of the second training."""

@@ -9,7 +9,8 @@ For a GPU.
 have the encoder of the RP-GSSM's recipe. The RP-GSSM has that recipe, with 64 latents (on the single pendulums
 also with 16); contrastive methods have 64. Generative models, for which 64 latents take too
 long, have 16; as their decoders cost the most, they see fewer and shorter pieces per step. Contrastive ones need full
-batches and get fewer steps.
+batches and get fewer steps; before films they are also tried with the batches of the RP-GSSM's recipe, and as many
+steps as there are short pieces in a sequence for each that they have otherwise.
 
 Settings are chosen by the validation sequences (`Result.selection`), for every method alike.
 """
@@ -20,7 +21,7 @@ from itertools import product
 from typing import Any
 
 from .methods import METHODS
-from .recipes import FAMILIES, TRUE_DIMENSIONS, recipe
+from .recipes import ALIKE, BEFORE_FILMS, FAMILIES, TRUE_DIMENSIONS, recipe
 from .targets import AIMS
 
 TASKS = tuple(AIMS)
@@ -45,6 +46,7 @@ COMPACT_PIECES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "contrastive": {"linear": {}, "pendulum": {}, "double-pendulum": {}, "tracking": {}},
 }
+SHORT_PIECES = 5  # of a sequence
 COMPACT_NOISES = {"linear": (1.0, 0.1), "pendulum": (0.1,), "double-pendulum": (0.1,), "tracking": (0.1,)}
 COMPACT_MASKS = {"linear": (0,), "pendulum": (20,), "double-pendulum": (20,), "tracking": (20,)}
 EM_STEPS = 200  # iterations of EM, which stops by itself
@@ -109,7 +111,10 @@ def compact(task: str, method: str) -> list[dict[str, Any]]:
         "max_steps": COMPACT_STEPS[m.kind][family],
         **COMPACT_PIECES[m.kind][family],
     }
-    return _grid(axes, fixed, task, method)
+    points = _grid(axes, fixed, task, method)
+    if task in BEFORE_FILMS and m.kind == "contrastive":
+        points += [point | ALIKE | {"max_steps": SHORT_PIECES * point["max_steps"]} for point in points]
+    return points
 
 
 def three_for_some(task: str) -> tuple[int, ...]:

@@ -76,12 +76,11 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 # a film is as predictable as the animal before it: compare with frames that look alike
+ALIKE: dict[str, Any] = {"batches": "alike", "mirror": True, "window": 20}
 BEFORE_FILMS: dict[str, dict[str, Any]] = {
-    "davis-tracking": {
-        "batches": "alike",
-        "mirror": True,
-        "window": 20,
-        "max_steps": 1500,
+    "davis-tracking": ALIKE
+    | {
+        "max_steps": 3000,
         "widen_settings": SMOOTH | {"batches": "random", "window": None},
     },
 }

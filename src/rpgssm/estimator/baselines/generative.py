@@ -52,6 +52,8 @@ class TrainedBaseline(GradientEstimator, BaselineEstimator):
     prior_learning_rate: float | None = None
     schedule: Literal["constant", "cosine", "exponential", "warmup-cosine"] = "cosine"
     clip_norm: float | None = 10.0
+    batches: Literal["random", "alike"] = "random"
+    mirror: bool = False
     window: int | Literal["auto"] | None = "auto"
     validation_fraction: float | None = 0.1
     validate_every: int = 100
