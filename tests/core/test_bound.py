@@ -87,7 +87,7 @@ def compiled():
     return quick_jit(lambda problem, reference: free_energy(*problem, reference=reference)[1])
 
 
-@pytest.mark.parametrize("time", [2, 3])
+@pytest.mark.parametrize("time", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("chain", "precisions", "masked", "own_reference"),
     [

@@ -80,7 +80,10 @@ def split_time(gradient: Problem, before: int):
 
 
 # only a stationary chain may start earlier
-PADDINGS = [(*kind, *((2, 1) if kind[0] == "stationary" else (0, 3))) for kind in KINDS]
+PADDINGS = [
+    pytest.param(*kind, *((2, 1) if kind[0] == "stationary" else (0, 3)), marks=[pytest.mark.slow] * (i % 2 == 0))
+    for i, kind in enumerate(KINDS)
+]
 
 
 @pytest.mark.parametrize(("chain", "precision", "method", "before", "after"), PADDINGS)

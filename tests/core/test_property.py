@@ -141,13 +141,13 @@ def check(kind: str, method: str, latent: int, time: int, seed: int = 0, jit=qui
 CASES = [  # the others are for the slow run
     ("shared", "sequential", 3, 100),
     ("shared, masked", "sequential", 32, 2),
-    ("dependent", "sequential", 8, 1),
     ("dependent", "parallel", 2, 7),
     ("general, dependent", "sequential", 3, 30),
     ("dependent", "sequential", 4, 1000),
 ]
 SHAPES = [
     (1, 1),
+    (8, 1),
     (1, 30),
     (2, 2),
     (2, 100),

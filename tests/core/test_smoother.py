@@ -105,14 +105,13 @@ def run(chain: str, structure: str, time: int, latent: int, thorough: bool = Fal
 
 # Each chain meets short and long sequences, few and many dimensions. All combinations are for the slow run.
 CASES = [
-    ("stationary", "shared", 13, 3),
-    ("stationary", "shared diagonal, masked", 2, 5),
+    ("stationary", "shared", 6, 3),
     ("stationary", "dependent, masked", 13, 5),
-    ("general", "dependent, masked", 13, 3),
+    ("general", "dependent, masked", 6, 3),
     ("general", "two shared", 2, 3),
-    ("batched", "dependent, masked", 13, 3),
+    ("batched", "dependent, masked", 6, 3),
     ("batched", "three mixed", 1, 1),
-    ("singular", "shared, masked", 13, 3),
+    ("singular", "shared, masked", 3, 3),
 ]
 EVERYTHING = set(itertools.product((*CHAINS, "singular"), STRUCTURES, (1, 2, 13), (1, 3, 5)))
 
@@ -138,7 +137,7 @@ def test_against_dense_joint_everywhere(chain, structure, time, latent):
 def test_float32(chain, structure):
     precisions, masked = STRUCTURES[structure]
     problem = random_problem(3, chain, *precisions, masked=masked, time=5, latent=3, dtype=jnp.float32)
-    check(problem, paths(chain, structure), 2e-5, 2e-4, np.random.default_rng(4))
+    check(problem, paths(chain, structure)[:2], 2e-5, 2e-4, np.random.default_rng(4))
 
 
 def test_chain_of_the_wrong_length():

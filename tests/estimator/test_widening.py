@@ -106,6 +106,7 @@ def test_callbacks_see_a_model_of_frames_throughout(wide, seen, world):
     np.testing.assert_array_equal(seen[-1][1], wide.transform(world.x[:1]))
 
 
+@pytest.mark.slow
 def test_missing_frames_and_modalities(world):
     mask = np.ones((10, 12), bool)
     mask[3, 4:6] = False
@@ -115,8 +116,17 @@ def test_missing_frames_and_modalities(world):
     assert np.isfinite(found).all()
     hidden = {**halves, "left": np.where(mask[..., None], halves["left"], 7.0)}
     np.testing.assert_array_equal(found, model.transform(hidden, mask={"left": mask}))
-    means = recognised(model.model_, as_sequences(halves, mask={"left": mask})[0])
+
+
+def test_what_is_recognised_where_nothing_is_seen(two, world):
+    """Zeros, whatever the frames hold, and in the modality that is missing only."""
+    mask = np.ones((10, 12), bool)
+    mask[3, 4:6] = False
+    halves = {"left": np.where(mask[..., None], world.x[..., :3], 7.0), "right": world.x[..., 3:]}
+    means = recognised(two.model_, as_sequences(halves, mask={"left": mask})[0])
     assert not means.modalities["left"].values[3, 4:6].any()
+    assert means.modalities["left"].values[3, :4].all()
+    assert means.modalities["right"].values[3, 4:6].all()
 
 
 def test_what_is_recognised_keeps_controls_and_lengths(wide, world):
@@ -155,13 +165,20 @@ def test_the_second_training_has_settings_of_its_own(narrow, world, tmp_path):
     standard = (means - means.mean((0, 1))) / np.sqrt(np.mean(means.var((0, 1))))
     np.testing.assert_allclose(layer(jnp.asarray(means.reshape(-1, 2))), standard.reshape(-1, 2), atol=1e-4)
 
-    model.fit_decoder(world.x, steps=2)
     model.save(tmp_path / "model")
     loaded = RPGSSM.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.transform(world.x), model.transform(world.x))
-    np.testing.assert_array_equal(loaded.reconstruct(world.x), model.reconstruct(world.x))
     assert loaded.summary().startswith("RP-GSSM with 4 latent dimensions")
     assert "MLPEncoder and a new head" in loaded.summary()
+
+
+@pytest.mark.slow
+def test_all_else_works_after_a_second_training_with_settings_of_its_own(world, tmp_path):
+    model = quick(encoder="mlp", widen=0, widen_steps=1, widen_settings=SECOND).fit(world.x)
+    model.fit_decoder(world.x, steps=2)
+    model.save(tmp_path / "model")
+    loaded = RPGSSM.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.reconstruct(world.x), model.reconstruct(world.x))
     assert np.isfinite(loaded.score(world.x))
     assert loaded.partial_fit(world.x).transform(world.x).shape == (10, 12, 4)
 

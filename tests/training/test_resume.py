@@ -229,3 +229,9 @@ def test_killed_at_any_moment(tmp_path, kills):
     assert_same_history(*histories)
     assert len(histories[0]) == 20
     assert left[1]["best"] == right[1]["best"]
+
+
+def test_a_setting_that_an_older_version_did_not_have_was_its_default():
+    older = {name: value for name, value in dataclasses.asdict(TrainingConfig()).items() if name != "batches"}
+    assert TrainingConfig().differences(older) == []
+    assert TrainingConfig(batches="alike").differences(older) == ["batches is 'alike' and was 'random'"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .compiling import compiled
 from .general import TimeFirst, time_first
 from .linalg import cholesky_psd, mm, mv, sym, transpose
 from .sampling import as_general
@@ -28,6 +29,7 @@ class Forecast(eqx.Module):
     samples: Float[Array, "samples batch steps k"] | None = None
 
 
+@compiled("steps", "samples")
 def forecast(
     chain: Chain,
     last: Moments,

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .compiling import compiled
 from .gaussian_marginal import gaussian_terms
 from .general import natural_marginals, prior_covariances, prior_means, time_first
 from .layout import Layout, Rows
@@ -92,6 +93,32 @@ def free_energy(
     _check_marginal(marginal, offsets, potentials)
     if offsets is not None:
         offsets = jnp.asarray(offsets, jnp.int32)
+    return _free_energy(
+        chain,
+        potentials,
+        reference,
+        offsets,
+        posterior_gradient=posterior_gradient,
+        marginal=marginal,
+        method=method,
+        covariance=covariance,
+        lanes=lanes,
+    )
+
+
+@compiled("posterior_gradient", "marginal", "method", "covariance", "lanes")
+def _free_energy(
+    chain: Chain,
+    potentials: tuple[Potentials, ...],
+    reference: Natural | None,
+    offsets: Int[Array, " r"] | None,
+    *,
+    posterior_gradient: bool,
+    marginal: Marginal,
+    method: Method,
+    covariance: Covariance,
+    lanes: int | None,
+) -> tuple[Float[Array, ""], FreeEnergyInfo]:
     log_z, q = _posterior_marginals(chain, potentials, method, covariance)
     if not posterior_gradient:
         q = jax.lax.stop_gradient(q)

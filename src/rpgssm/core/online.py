@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .compiling import compiled
 from .general import log_det_one_plus
 from .information import Kernel, information_step, stationary_kernel
 from .linalg import eye_like, mm, mv, shrink, spd_covariance, spd_inverse, sym, transpose
@@ -45,6 +46,7 @@ def online_start(chain: Chain, batch: int = 1) -> OnlineState:
     return OnlineState(full(chain.m1), full(chain.Q1), zero, t)
 
 
+@compiled()
 def online_step(
     chain: Chain, state: OnlineState, h: Float[Array, "batch k"], Lam: Float[Array, "batch k k"]
 ) -> tuple[OnlineState, OnlineOutput]:

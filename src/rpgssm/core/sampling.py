@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .compiling import compiled
 from .general import GeneralInference, time_first
 from .layout import Rows, to_rows
 from .linalg import cholesky_psd, eye_like, inverse_factor, mm, mv, spd_covariance, sym, transpose
@@ -19,6 +20,7 @@ from .stationary import StationaryInference
 from .types import Chain, GaussianChain, Potentials, StationaryChain
 
 
+@compiled("length", "samples")
 def sample_prior(
     key: PRNGKeyArray, chain: Chain, length: int, samples: int = 1
 ) -> Float[Array, "samples *batch length k"]:
@@ -43,6 +45,7 @@ def sample_prior(
     return z if chain.batched else z[:, 0]
 
 
+@compiled("samples", "method", "covariance")
 def sample_posterior(
     key: PRNGKeyArray,
     chain: Chain,

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .compiling import compiled
 from .general import GeneralInference, infer_general
 from .layout import Lanes, Layout, Rows, choose_layout, to_rows
 from .linalg import eye_like, mm, spd_covariance, transpose
@@ -100,6 +101,7 @@ def infer(
     return infer_general(chain, h, Lam, driver, directions)
 
 
+@compiled("cross", "method", "covariance")
 def smooth(
     chain: Chain,
     potentials: Potentials | tuple[Potentials, ...],
@@ -126,6 +128,7 @@ def smooth(
     return _posterior(i.log_z(mean), mean + i.prior_mean, V, pairs)
 
 
+@compiled("method", "covariance")
 def filter(
     chain: Chain,
     potentials: Potentials | tuple[Potentials, ...],

@@ -128,9 +128,10 @@ class TrainingConfig:
         free = {"patience", "keep_best", "checkpoint_every", "steps_per_dispatch"}
         if self.decay_steps is not None or (self.schedule == "constant" and self.schedule_warmup == 0):
             free.add("max_steps")
-        mine = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in free}
+        fields = [field for field in self.__dataclass_fields__.values() if field.name not in free]
+        before = {field.name: other.get(field.name, field.default) for field in fields}  # older versions had fewer
         return [
-            f"{name} is {value!r} and was {other.get(name, 'not set')!r}"
-            for name, value in mine.items()
-            if name not in other or other[name] != value
+            f"{name} is {getattr(self, name)!r} and was {value!r}"
+            for name, value in before.items()
+            if getattr(self, name) != value
         ]

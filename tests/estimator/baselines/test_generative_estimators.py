@@ -120,7 +120,8 @@ def test_settings_are_kept_and_checked(name, x):
         copy.set_params(latent_dim=0).fit(x)
 
 
-@pytest.mark.parametrize("name", [pytest.param("dkf", marks=slow), "kvae"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dkf", "kvae"])
 def test_resumed_runs_end_where_whole_ones_do(name, x, tmp_path):
     """Also where the phase of training changes after the checkpoint, by a count of steps in the model."""
     settings = {"max_steps": 6, "checkpoint_every": 3, "learning_rate": 0.01, "mask_size": 0}

@@ -114,6 +114,7 @@ def stirred(model) -> DKFModel:
     return eqx.tree_at(lambda m: m.network, model, network)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", kinds("linear"))
 def test_padding_changes_neither_bound_nor_gradient(posterior):
     """With the same noise, which for the frames that exist does not depend on how many follow."""
