@@ -1,7 +1,6 @@
 """Functions that are compiled as a whole.
 
-Outside of a user's own `jit` their many small operations would be compiled one by one, which takes longer and is slower
-ever after; within one nothing changes.
+Outside of a user's own `jit` their many small operations would be compiled one by one, which takes longer.
 """
 
 from collections.abc import Callable
