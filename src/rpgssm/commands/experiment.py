@@ -14,6 +14,7 @@ from rpgssm.experiments.claims import Claims
 from rpgssm.experiments.estimates import Clock, duration
 from rpgssm.experiments.plans import plan
 from rpgssm.experiments.queues import open_queue
+from rpgssm.experiments.repeats import needed, ready
 from rpgssm.experiments.running import Interrupted, execute, rescore
 from rpgssm.experiments.runs import Run, describe
 from rpgssm.experiments.workers import work_through
@@ -41,8 +42,8 @@ def perform(action: object) -> None:
 
 
 def run(command: c.RunExperiment) -> None:
-    runs = planned(command.name, command.which)
     results = folders(command.places, command.which)[1]
+    runs = needed(results, planned(command.name, command.which))
     missing = store.missing(results, runs)
     show_plan(runs, missing, Clock(store.read_all(results)))
     if command.dry_run or not missing:
@@ -53,10 +54,11 @@ def run(command: c.RunExperiment) -> None:
     except (KeyboardInterrupt, Interrupted):
         print("Interrupted: the same command goes on from here.")
         return
-    left = store.missing(results, runs)
     if errors:
         first, message = next(iter(errors.items()))
         raise ValueError(f"{len(errors)} runs failed, the first of them {first}: {message}")
+    runs = needed(results, planned(command.name, command.which))
+    left = store.missing(results, runs)
     print(f"{len(runs) - len(left)} of {len(runs)} runs are done; results are in {results}")
 
 
@@ -103,7 +105,7 @@ def _together(command: c.RunExperiment) -> dict[str, str]:
         while any(process.is_alive() for process in crew):
             for index, process in enumerate(crew):
                 process.join(timeout=1.0)
-                left = [one for one in store.missing(results, runs) if one.identity not in errors]
+                left = [one for one in ready(results, runs) if one.identity not in errors]
                 if process.exitcode in (None, 0) or not left or deaths >= REPLACEMENTS:
                     continue
                 deaths += 1
@@ -162,8 +164,8 @@ def _overview(command: c.Status) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    runs = planned(command.name, command.which)
     work, results = folders(command.places, command.which)
+    runs = needed(results, planned(command.name, command.which))
     held = Claims(work / "claims.db").held() if (work / "claims.db").exists() else set()
     found = {one.identity: store.read(results, one) for one in runs}
     methods = list(dict.fromkeys(one.method for one in runs))

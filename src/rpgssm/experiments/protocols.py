@@ -12,7 +12,8 @@ long, have 16; as their decoders cost the most, they see fewer and shorter piece
 batches and get fewer steps; before films they are also tried with the batches of the RP-GSSM's recipe, and as many
 steps as there are short pieces in a sequence for each that they have otherwise.
 
-Settings are chosen by the validation sequences (`Result.selection`), for every method alike.
+Settings are chosen by the validation sequences (`Result.selection`), for every method alike; in `compact` by those of
+the first seed.
 """
 
 from collections.abc import Callable
@@ -54,12 +55,16 @@ EM_STEPS = 200  # iterations of EM, which stops by itself
 
 @dataclass(frozen=True)
 class Protocol:
-    """`settings(task, method)` are those to be tried; `seeds(task)` those to try each of them with."""
+    """`settings(task, method)` are those to be tried, with each of `seeds(task)`.
+
+    With `sweep_once` all of them are tried with the first seed only, and later seeds repeat those that it chose.
+    """
 
     name: str
     summary: str
     settings: Callable[[str, str], list[dict[str, Any]]]
     seeds: Callable[[str], tuple[int, ...]]
+    sweep_once: bool = False
 
 
 def paper(task: str, method: str) -> list[dict[str, Any]]:
@@ -124,7 +129,7 @@ def three_for_some(task: str) -> tuple[int, ...]:
 
 PROTOCOLS: dict[str, Protocol] = {
     "paper": Protocol("paper", "as published, for a GPU", paper, lambda task: (0, 1, 2)),
-    "compact": Protocol("compact", "light networks and few settings, for two cores", compact, three_for_some),
+    "compact": Protocol("compact", "light networks and few settings, for two cores", compact, three_for_some, True),
 }
 
 

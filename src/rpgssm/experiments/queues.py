@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from . import store
 from .claims import Claim, Claims, lives, machine_mark
+from .repeats import ready
 from .runs import Run
 
 LOCK = "the queue"  # claimed by whoever puts runs into it
@@ -62,7 +63,7 @@ class ListQueue:
         self._tried: set[str] = set()
 
     def take(self) -> Taken | None:
-        for run in store.missing(self._results, self._runs):
+        for run in ready(self._results, self._runs):
             if run.identity in self._tried:
                 continue
             claim = self._claims.take(run.identity)
@@ -116,7 +117,7 @@ class StudyQueue:
         return [trial for trial in trials if trial.user_attrs.get("run") in self._runs]
 
     def _fill(self) -> None:
-        """Put into the queue what is missing and neither in it nor in living hands."""
+        """Put into the queue what is missing, can be done, and is neither in it nor in living hands."""
         lock = self._claims.take(LOCK)
         if lock is None:  # another worker is at it
             return
@@ -129,7 +130,7 @@ class StudyQueue:
                     queued.add(trial.user_attrs.get("run"))
                 else:
                     self._study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
-            for run in store.missing(self._results, self._runs.values()):
+            for run in ready(self._results, self._runs.values()):
                 if run.identity not in queued | self._failed:
                     about = {"run": run.identity, "task": run.task, "method": run.method, "seed": run.seed}
                     settings = {f"set {name}": value for name, value in run.settings.items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from . import store
 from .queues import Queue
+from .repeats import ready
 from .running import Interrupted
 from .runs import Run
 
@@ -34,7 +35,7 @@ def work_through(
     while True:
         taken = queue.take()
         if taken is None:
-            open_ = [run for run in store.missing(results, runs) if run.identity not in errors]
+            open_ = [run for run in ready(results, runs) if run.identity not in errors]
             if not open_ or not wait:
                 return errors
             time.sleep(poll)
