@@ -1,5 +1,7 @@
 """The free energy against its definition written out in loops, and against its textbook form: values and gradients."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,17 +26,18 @@ from .problems import (
 
 SEQUENTIAL, PARALLEL = {"method": "sequential"}, {"method": "parallel"}
 GENERAL = {"method": "sequential", "covariance": "general"}
+slow = partial(pytest.param, marks=pytest.mark.slow)
 # chain, precisions of the modalities, which are masked, time, latent, ways to run
 CASES = [
     ("stationary", ("shared diagonal",), False, 5, 3, (SEQUENTIAL, PARALLEL)),
-    ("stationary", ("shared full", "shared diagonal"), False, 2, 2, (SEQUENTIAL, GENERAL)),
+    slow("stationary", ("shared full", "shared diagonal"), False, 2, 2, (SEQUENTIAL, GENERAL)),
     ("stationary", ("shared full",), True, 5, 3, (SEQUENTIAL, PARALLEL)),
     ("stationary", ("dependent full",), True, 5, 3, (SEQUENTIAL, PARALLEL)),
     ("stationary", ("shared full", "dependent diagonal", "shared full"), (True, False, False), 5, 2, (SEQUENTIAL,)),
     ("stationary", ("dependent full",), False, 1, 3, (SEQUENTIAL,)),
     ("general", ("shared full",), False, 5, 2, (PARALLEL,)),
-    ("general", ("dependent full",), True, 2, 3, (SEQUENTIAL,)),
-    ("batched", ("shared diagonal",), False, 5, 3, (SEQUENTIAL,)),
+    slow("general", ("dependent full",), True, 2, 3, (SEQUENTIAL,)),
+    slow("batched", ("shared diagonal",), False, 5, 3, (SEQUENTIAL,)),
     ("batched", ("dependent diagonal", "shared full"), (False, True), 5, 2, (SEQUENTIAL, PARALLEL)),
 ]
 

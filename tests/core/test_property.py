@@ -142,7 +142,6 @@ CASES = [  # the others are for the slow run
     ("shared", "sequential", 3, 100),
     ("shared, masked", "sequential", 32, 2),
     ("dependent", "parallel", 2, 7),
-    ("general, dependent", "sequential", 3, 30),
     ("dependent", "sequential", 4, 1000),
 ]
 SHAPES = [

@@ -31,8 +31,15 @@ def test_prior(kind):
 
 
 @pytest.mark.parametrize("kind", ["stationary", "general", "batched"])
-@pytest.mark.parametrize("precision", ["shared full", "dependent diagonal"])
-@pytest.mark.parametrize("method", ["sequential", "parallel"])
+@pytest.mark.parametrize(
+    ("precision", "method"),
+    [
+        ("shared full", "sequential"),
+        ("dependent diagonal", "parallel"),
+        pytest.param("shared full", "parallel", marks=pytest.mark.slow),
+        pytest.param("dependent diagonal", "sequential", marks=pytest.mark.slow),
+    ],
+)
 def test_posterior(kind, precision, method):
     chain, potentials = random_problem(2, kind, precision, masked=precision != "shared full", time=4)
     draw = quick_jit(lambda key, *problem: sample_posterior(key, *problem, N, method=method))

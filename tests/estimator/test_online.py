@@ -32,6 +32,7 @@ def test_stationary(stationary, world):
     np.testing.assert_allclose(first[0], stationary.filter(world.x).mean[0, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_free(free, world):
     check(free, world.x[1])
 
