@@ -73,7 +73,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         if quick:
             environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
         return subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
     return run
