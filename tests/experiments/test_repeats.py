@@ -69,7 +69,9 @@ def test_a_worker_makes_the_choice_and_goes_on(tmp_path, kind):
     def do(run):
         done.append(run)
         write_result(results, run, scored(0.9 if run.settings == FIRST[1].settings else 0.1))
-        return store.read(results, run)
+        result = store.read(results, run)
+        assert result is not None
+        return result
 
     queue = open_queue(kind, SVAE, results, tmp_path)
     assert work_through(queue, SVAE, results, do, tell=lambda text: None) == {}
