@@ -1,5 +1,8 @@
 """Errors say what was wrong and what to do."""
 
+import copy
+
+import equinox as eqx
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -91,3 +94,15 @@ def test_a_network_prior_has_no_single_transition(discrete):
     with pytest.raises(AttributeError, match="depends on the controls"):
         _ = discrete[0].transition_
     assert "network prior" in discrete[0].summary()
+
+
+def test_latents_that_are_not_finite_are_not_handed_out(world, stationary):
+    """Whatever made them so: here a transition matrix that no training leaves behind."""
+    from rpgssm.training import LatentsNotFinite
+
+    broken = copy.copy(stationary)
+    A = broken.model_.prior.A
+    broken.model_ = eqx.tree_at(lambda m: m.prior.A, broken.model_, np.inf * A)
+    with pytest.raises(LatentsNotFinite, match=r"latents of RPGSSM are not finite in sequence 0 from frame 0 on"):
+        broken.transform(world.x)
+    assert np.isfinite(stationary.transform(world.x)).all()

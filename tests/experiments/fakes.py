@@ -8,7 +8,7 @@ import numpy as np
 
 from rpgssm.experiments.plans import plan
 from rpgssm.tasks import load_task
-from rpgssm.training import History, Report
+from rpgssm.training import History, Report, check_finite
 
 SIZES = {"n_train": 8, "n_validation": 4, "n_test": 6, "cache": False}
 
@@ -29,6 +29,7 @@ class Fake:
     fits: list = []  # noqa: RUF012
     error: Exception | None = None
     stopped = "max_steps"
+    spoilt: np.ndarray | None = None
 
     max_steps = all_steps = 1000
 
@@ -59,8 +60,16 @@ class Fake:
                 callback(self, report(step, step / 50))
         return self
 
+    def spoil(self, frame):
+        """From now on the latents of sequences are not finite from this frame on."""
+        self.spoilt = frame
+
     def transform(self, X):
-        return X @ self.mixing
+        mean = X @ self.mixing
+        if self.spoilt is not None:
+            mean[np.maximum.accumulate((X == self.spoilt).all(-1), 1)] = np.nan
+        check_finite(mean, "Fake")
+        return mean
 
     def smooth(self, X):
         mean = self.transform(X)

@@ -63,3 +63,11 @@ def test_dispatches_without_a_new_row_are_passed_over(task, estimator, tmp_path)
     told.rows.clear()
     curve(estimator, told)
     assert curve.columns() == {}
+
+
+def test_a_model_that_is_about_to_diverge_has_no_point(task, estimator, tmp_path):
+    curve = Curve(task, 100, tmp_path / "curve.json")
+    curve(estimator, report(50))
+    estimator.spoil(task.train.observations[3, 20])
+    curve(estimator, report(100))
+    assert curve.columns()["step"] == [50]

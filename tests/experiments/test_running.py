@@ -85,6 +85,20 @@ def test_divergence_is_a_result(run, tmp_path):
     assert result.selection == -np.inf
 
 
+def test_latents_that_are_not_finite_after_training_are_a_divergence(run, tmp_path):
+    class Astray(Fake):
+        def fit(self, X, **options):
+            super().fit(X, **options)
+            self.spoil(X[2, 5])
+            return self
+
+    result = do(run, tmp_path, Astray)
+    assert not result.finished
+    assert "sequence 2 from frame 5 on" in result.content["error"]
+    assert result.training["steps"] == 1000
+    assert (tmp_path / "work" / run.identity / "model" / "mixing.npy").exists()  # to be looked at
+
+
 def test_an_interrupted_run_leaves_no_result(run, tmp_path):
     class Stopping(Fake):
         stopped = "interrupted"

@@ -9,6 +9,7 @@ import numpy as np
 
 from rpgssm import core
 from rpgssm.data import Recording, Sequences, as_sequences
+from rpgssm.training import check_finite
 
 from . import inference
 from .base import SequenceEstimator
@@ -56,6 +57,7 @@ class LatentEstimator(SequenceEstimator):
         data, _ = self._sequences(X, mask, controls)
         form = form_of(X, data)
         p = inference.in_batches(partial(function, self.model_), data)
+        check_finite(p.mean, type(self).__name__, lengths=data.lengths)
         mean, cov = (in_form(form, x, data.lengths) for x in (p.mean, p.cov))
         return Latents(mean, cov, None if p.log_z is None else in_form(form, p.log_z, None))
 

@@ -47,7 +47,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     _check(settings, "widen_settings", _are_for_widening, f"None, or a mapping with any of {', '.join(FOR_WIDENING)}")
     for name in ("initial_precision", "initial_variance", "noise", "reconstruction_weight", "temperature"):
         _check(settings, name, _is_positive, "a positive number")
-    for name in ("learning_rate", "prior_learning_rate", "clip_norm"):
+    for name in ("learning_rate", "prior_learning_rate", "clip_norm", "max_gain"):
         _check(settings, name, lambda x: x is None or _is_positive(x), "a positive number, or None")
     _check(settings, "patience", lambda x: x is None or is_whole(x, 1), "a whole number of at least 1, or None")
     fraction = "between 0 and 1, or None for no validation"

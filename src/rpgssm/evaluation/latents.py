@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rpgssm.data.shared import joined, spread, stored_once
+from rpgssm.training import check_finite
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,7 @@ def collect(infer: Callable[[np.ndarray], Any], observations: np.ndarray, batch:
             raise ValueError(
                 f"the model gave means of shape {mean.shape} for {len(part)} sequences: (n, t, k) is needed"
             )
-        if not np.isfinite(mean).all():
-            sequence, frame = np.argwhere(~np.isfinite(mean))[0, :2]
-            raise ValueError(f"the model's mean is not finite in sequence {start + sequence}, frame {frame}")
+        check_finite(mean, "the model", start)
         means.append(mean)
         cov = getattr(out, "cov", None)
         if cov is not None:

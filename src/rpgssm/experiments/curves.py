@@ -6,6 +6,7 @@ from typing import Any
 
 from rpgssm.evaluation import LinearReadout, mean_score
 from rpgssm.tasks import Task
+from rpgssm.training import LatentsNotFinite
 
 from . import scoring
 
@@ -31,7 +32,10 @@ class Curve:
         if report.step < min(due, self._last) or not report.rows:
             return
         when = {"step": float(report.step), "seconds": report.rows[-1]["seconds"]}
-        self.points.append(when | self._scores(estimator))
+        try:
+            self.points.append(when | self._scores(estimator))
+        except LatentsNotFinite:  # a model that is about to diverge, which the training will tell
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         partial = self._path.with_suffix(".part")
         partial.write_text(json.dumps(self.points), encoding="utf-8")

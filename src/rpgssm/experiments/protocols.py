@@ -116,6 +116,8 @@ def compact(task: str, method: str) -> list[dict[str, Any]]:
         "max_steps": COMPACT_STEPS[m.kind][family],
         **COMPACT_PIECES[m.kind][family],
     }
+    if method == "rkn" and family == "linear":  # at this rate its states grow without bound otherwise
+        fixed["max_gain"] = 1.0
     points = _grid(axes, fixed, task, method)
     if task in BEFORE_FILMS and m.kind == "contrastive":
         points += [point | ALIKE | {"max_steps": SHORT_PIECES * point["max_steps"]} for point in points]

@@ -12,7 +12,7 @@ from typing import Any
 
 from rpgssm import __version__
 from rpgssm.tasks import Task, load_task
-from rpgssm.training import TrainingDiverged
+from rpgssm.training import LatentsNotFinite, TrainingDiverged
 
 from . import exhibits, scoring, store
 from .curves import Curve
@@ -54,9 +54,11 @@ def execute(
     else:
         if estimator.stopped_ == "interrupted":
             raise Interrupted(run.identity)
-        content |= {"status": "finished", "training": scoring.training(estimator)}
-        content["training"]["validation_r2"] = curve.columns()
-        content |= _measured(estimator, task, run, data_dir)
+        content["training"] = scoring.training(estimator) | {"validation_r2": curve.columns()}
+        try:
+            content |= {"status": "finished", **_measured(estimator, task, run, data_dir)}
+        except LatentsNotFinite as error:
+            content |= {"status": "diverged", "error": str(error)}
         estimator.save(folder / MODEL, overwrite=True)
     content |= {"version": __version__, "packages": _packages(), "machine": store.machine()}
     store.write(results, run, content)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import TrainingConfig as TrainingConfig
+    from .errors import LatentsNotFinite as LatentsNotFinite
     from .errors import TrainingDiverged as TrainingDiverged
+    from .errors import check_finite as check_finite
     from .history import History as History
     from .loop import Report as Report
     from .loop import train as train
@@ -19,24 +21,28 @@ if TYPE_CHECKING:
 
 _HOME = {
     "History": "history",
+    "LatentsNotFinite": "errors",
     "Report": "loop",
     "TensorBoard": "tensorboard",
     "Trained": "run",
     "TrainingConfig": "config",
     "TrainingDiverged": "errors",
     "TrainingState": "state",
+    "check_finite": "errors",
     "train": "loop",
     "train_many": "loop",
 }
 
 __all__ = [
     "History",
+    "LatentsNotFinite",
     "Report",
     "TensorBoard",
     "Trained",
     "TrainingConfig",
     "TrainingDiverged",
     "TrainingState",
+    "check_finite",
     "train",
     "train_many",
 ]

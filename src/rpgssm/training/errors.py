@@ -1,6 +1,8 @@
-"""What training raises."""
+"""What training raises, and what is raised of a model whose training went wrong unnoticed."""
 
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from .state import TrainingState
@@ -30,3 +32,28 @@ class TrainingDiverged(RuntimeError):
         self.sequences = sequences
         self.model = model
         self.state = state
+
+
+class LatentsNotFinite(ValueError):
+    """A trained model gives latents that are not finite numbers for some frames: its training went astray, or the
+    frames are unlike those that it was trained on."""
+
+    def __init__(self, model: str, sequence: int, frame: int) -> None:
+        super().__init__(
+            f"the latents of {model} are not finite in sequence {sequence} from frame {frame} on: look for extreme "
+            "values there; if it happens with the training data, train again with a smaller learning_rate"
+        )
+        self.sequence, self.frame = sequence, frame
+
+
+def check_finite(mean: np.ndarray, model: str, first: int = 0, lengths: np.ndarray | None = None) -> None:
+    """Raise `LatentsNotFinite` unless all means (n, t, k) are finite, up to the lengths of their sequences.
+
+    `first` is the number of the first of these sequences.
+    """
+    bad = ~np.isfinite(mean).all(-1)
+    if lengths is not None:
+        bad &= np.arange(mean.shape[1]) < np.asarray(lengths)[:, None]
+    if bad.any():
+        sequence, frame = np.argwhere(bad)[0]
+        raise LatentsNotFinite(model, first + int(sequence), int(frame))

@@ -51,13 +51,13 @@ def test_the_prediction_keeps_three_diagonals_of_the_dense_one():
     np.testing.assert_allclose(new.cov, np.diag(P[:3, 3:]), atol=1e-12)
 
 
-def make_model(mixed=4, bandwidth=0, m=2):
+def make_model(mixed=4, bandwidth=0, m=2, **options):
     keys = jax.random.split(jax.random.key(0), 4)
     recognition = Recognition(
         make_encoder("linear", (3,), key=keys[0]), make_head("diagonal", True, 3, m, key=keys[1], initial_precision=2.0)
     )
     emission = make_emission("linear", 2 * m, (3,), key=keys[2], noise=0.5)
-    return RKNModel({"a": recognition}, {"a": emission}, 2 * m, mixed, bandwidth, key=keys[3])
+    return RKNModel({"a": recognition}, {"a": emission}, 2 * m, mixed, bandwidth, key=keys[3], **options)
 
 
 def make_data():
@@ -96,6 +96,29 @@ def test_bands_and_even_sizes():
     np.testing.assert_array_equal(used, np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1)
     with pytest.raises(ValueError, match="two halves"):
         RKNModel({}, {}, 3, key=jax.random.key(0))
+
+
+def test_a_limited_gain_keeps_the_state_in_bounds():
+    """Matrices within the limit are left alone, those beyond it scaled to it; what is off the bands does not count."""
+    basis = np.array(make_model(mixed=3, bandwidth=0).basis)
+    basis[0] *= 0.3
+    basis[1] *= 4.0
+    basis[2, 0, 1] = 100.0
+    large, limited = (
+        eqx.tree_at(lambda m: m.basis, make_model(mixed=3, bandwidth=0, max_gain=gain), jnp.asarray(basis))
+        for gain in (None, 1.0)
+    )
+    limited = limited.project()
+    np.testing.assert_array_equal(large.project().basis, basis)  # no limit by default
+    before, after = (np.linalg.norm(np.asarray(m.banded()), 2, axis=(1, 2)) for m in (large, limited))
+    np.testing.assert_allclose(after, np.minimum(before, 1.0), rtol=1e-5)
+    np.testing.assert_allclose(limited.basis[1], basis[1] / before[1], rtol=1e-5)
+    state, weights = limited.start(2), limited.banded()
+    state = state._replace(u=state.u + 3.0, l=state.l - 4.0)
+    for _ in range(50):
+        moved = limited.predict(state, weights)
+        assert (np.linalg.norm(moved.mean(), axis=-1) <= np.linalg.norm(state.mean(), axis=-1) * (1 + 1e-5)).all()
+        state = moved
 
 
 def test_the_loss_covers_hidden_frames_and_nothing_that_is_missing():

@@ -32,6 +32,8 @@ class RKN(GenerativeEstimator):
     data_dependent : whether the precision of what is seen in a frame depends on the frame.
     initial_precision : of what is seen in a frame, where it starts.
     initial_variance : of the state before the first frame; stays fixed.
+    max_gain : the transition matrices are scaled after each step so that none stretches a vector by more; None: no
+        limit. 1 keeps states from growing without bound: for training that diverges.
 
     The other parameters, and the attributes, are those of `RPGSSM`.
     """
@@ -41,6 +43,9 @@ class RKN(GenerativeEstimator):
     data_dependent: bool = True
     initial_precision: float = 1.0
     initial_variance: float = 10.0
+    max_gain: float | None = None
+
+    _project = RKNModel.project
 
     def _objective(self) -> Any:
         return eqx.Partial(objective, mask_size=int(self.mask_size), mask_mode=self.mask_mode)
@@ -63,7 +68,11 @@ class RKN(GenerativeEstimator):
         )
         emissions = self._emissions(info, data, keys[2 * count :], k)
         sizes = {"mixed": int(self.mixed), "bandwidth": int(self.bandwidth)}
-        return RKNModel(recognition, emissions, k, **sizes, initial_variance=float(self.initial_variance), key=key)
+        limits = {
+            "initial_variance": float(self.initial_variance),
+            "max_gain": None if self.max_gain is None else float(self.max_gain),
+        }
+        return RKNModel(recognition, emissions, k, **sizes, **limits, key=key)
 
     @property
     def transition_(self) -> np.ndarray:

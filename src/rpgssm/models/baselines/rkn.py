@@ -13,6 +13,9 @@ which is the Kalman update if these three diagonals are all there is. It is the 
 
 The state moves by a mixture of banded matrices whose weights are a softmax of the state: z ← A(z) z. Of the covariance
 after that step the same three diagonals are kept. A decoder from the filtered mean to the frame gives the loss.
+
+Nothing above keeps the state from growing without bound along a sequence. With `max_gain` the matrices are scaled after
+every optimiser step so that none stretches a vector by more: a mixture of them then does not either.
 """
 
 from math import log
@@ -91,6 +94,7 @@ class RKNModel(eqx.Module):
     raw_noise: Float[Array, " k"]
     bandwidth: int = eqx.field(static=True)
     initial_variance: float = eqx.field(static=True)
+    max_gain: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class RKNModel(eqx.Module):
         bandwidth: int = 3,
         initial_variance: float = 10.0,
         initial_noise: float = 0.1,
+        max_gain: float | None = None,
         *,
         key: PRNGKeyArray,
         dtype=jnp.float32,
@@ -116,7 +121,7 @@ class RKNModel(eqx.Module):
         self.recognition, self.emissions = recognition, emissions
         self.weights = Dense(latent_dim, mixed, key=second, gain=0.1, dtype=dtype)
         self.raw_noise = jnp.full((latent_dim,), log(np.expm1(initial_noise - NOISE_FLOOR)), dtype)
-        self.bandwidth, self.initial_variance = bandwidth, float(initial_variance)
+        self.bandwidth, self.initial_variance, self.max_gain = bandwidth, float(initial_variance), max_gain
 
     @property
     def latent_dim(self) -> int:
@@ -131,6 +136,14 @@ class RKNModel(eqx.Module):
         place = np.arange(self.latent_dim // 2)
         band = np.abs(place[:, None] - place) <= self.bandwidth
         return self.basis * jnp.asarray(np.tile(band, (2, 2)), self.basis.dtype)
+
+    def project(self) -> "RKNModel":
+        """The model whose matrices have a gain (largest singular value) of at most `max_gain`, if that is a limit."""
+        if self.max_gain is None:
+            return self
+        gain = jnp.linalg.norm(self.banded(), ord=2, axis=(-2, -1), keepdims=True)
+        scale = jnp.minimum(1.0, self.max_gain / jnp.maximum(gain, 1e-6)).astype(gain.dtype)
+        return eqx.tree_at(lambda m: m.basis, self, self.basis * scale)
 
     def predict(self, state: FactorisedState, banded: Float[Array, "mixed k k"]) -> FactorisedState:
         """The state at the next frame, before it is seen."""
