@@ -1,5 +1,6 @@
 """A worker: takes runs from a queue and does them, until there are none."""
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,6 +54,16 @@ def work_through(
             continue
         taken.finish(result)
         tell(f"{taken.run.identity}: {outcome(result)}")
+        forget()
+
+
+def forget() -> None:
+    """Give back the memory of compiled functions: the next run has others, and a night of runs has more of them than
+    memory, or the number of its regions that a process may have, can hold."""
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
 
 
 def outcome(result: store.Result) -> str:

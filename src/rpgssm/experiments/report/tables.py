@@ -52,7 +52,9 @@ def summary(c: Collection) -> str:
 def _cell(c: Collection, task: str, method: str, group: Group | None) -> str:
     if group is None:
         return "diverged" if c.of(task, method) else "–"
-    return f"{group.median('linear', 'mean'):.3f}"
+    failed = sum(not result.finished for result in group.results)
+    told = f" ({failed} of {len(group.results)} diverged)" if failed else ""
+    return f"{group.median('linear', 'mean'):.3f}{told}"
 
 
 def verdicts(c: Collection) -> Rows:
