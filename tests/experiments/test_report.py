@@ -107,6 +107,11 @@ def test_divergence_is_shown(tmp_path):
     compare(tmp_path, tasks=["linear-small"], methods=["rpgssm"])
     rows = tables.main(Collection.read(tmp_path, "compact"))
     assert dict(zip(*rows, strict=True))["SVAE"] == "diverged"
+    whole = dict(zip(*rows, strict=True))["RP-GSSM"]
+    write_result(tmp_path, plan("comparison", tasks=["linear-small"], methods=["rpgssm"])[2], {}, status="diverged")
+    rows = tables.main(Collection.read(tmp_path, "compact"))
+    assert dict(zip(*rows, strict=True))["RP-GSSM"].endswith(" (1 of 3 diverged)")
+    assert not whole.endswith(")")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax import Array
 
 if TYPE_CHECKING:
     from .state import TrainingState
@@ -46,7 +47,7 @@ class LatentsNotFinite(ValueError):
         self.sequence, self.frame = sequence, frame
 
 
-def check_finite(mean: np.ndarray, model: str, first: int = 0, lengths: np.ndarray | None = None) -> None:
+def check_finite(mean: np.ndarray, model: str, first: int = 0, lengths: Array | np.ndarray | None = None) -> None:
     """Raise `LatentsNotFinite` unless all means (n, t, k) are finite, up to the lengths of their sequences.
 
     `first` is the number of the first of these sequences.
