@@ -23,6 +23,22 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
+USERS_FLAGS = os.environ.get("XLA_FLAGS", "")
+QUICKER = "--xla_cpu_use_fusion_emitters=false"  # what takes XLA more than half of the time it compiles for
+
+
+def pytest_configure() -> None:
+    """All tests compile without XLA's fusion emitters, if this XLA can do without.
+
+    Flags are read once, before anything is compiled, and one that XLA does not know ends the process: hence the trial
+    in another. Workers inherit the flags.
+    """
+    if QUICKER in USERS_FLAGS:
+        return
+    environment = os.environ | {"XLA_FLAGS": f"{USERS_FLAGS} {QUICKER}".strip(), "JAX_PLATFORMS": "cpu"}
+    tried = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, capture_output=True)
+    if tried.returncode == 0:
+        os.environ["XLA_FLAGS"] = environment["XLA_FLAGS"]
 
 
 @pytest.fixture
@@ -72,6 +88,8 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         }
         if quick:
             environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+        else:
+            environment["XLA_FLAGS"] = USERS_FLAGS.replace(QUICKER, "")
         return subprocess.run(
             [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
         )

@@ -221,7 +221,7 @@ def test_bad_output_is_named():
     x = np.zeros((4, 5, 2))
     bad = np.zeros((4, 5, 1))
     bad[3, 2] = np.nan
-    with pytest.raises(ValueError, match="sequence 3, frame 2"):
+    with pytest.raises(ValueError, match="sequence 3 from frame 2 on"):
         collect(lambda part: Marginals(bad, None), x)
     with pytest.raises(ValueError, match=r"shape \(4, 5\)"):
         collect(lambda part: Marginals(bad[..., 0], None), x)

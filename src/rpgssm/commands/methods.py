@@ -154,6 +154,9 @@ class RKN(_Generative):
     initial_variance: float = 10.0
     """Variance of the state before the first frame."""
 
+    max_gain: float | None = None
+    """Scale the transition matrices after each step so that none stretches a vector by more. None: no limit."""
+
 
 @dataclass(frozen=True)
 class SlowTraining(Training):
