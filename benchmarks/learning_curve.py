@@ -5,6 +5,8 @@ validation sequences by linear and by kernel ridge regression, how many directio
 of the posterior means above 0.3), how many eigenvalues of A have a real part below -0.3, and the standard deviation of
 each target's error in units of the posterior's (1 is right; less: the model is less sure than it could be). No test
 sequence is used.
+
+`timescales=3,100` lets A start at exp(-1/τ) on its diagonal, τ from 3 to 100 frames, each of them for two latents.
 """
 
 import ast
@@ -62,8 +64,12 @@ def settings_from(rest: tuple[str, ...], default: int) -> tuple[int, dict[str, A
 def main(name: str, *rest: str) -> None:
     every, changes = settings_from(rest, 100)
     task = load_task(name)
+    timescales = changes.pop("timescales", None)
     settings: dict[str, Any] = recipe(name) | changes
-    print(name, settings, flush=True)
+    print(name, settings, *([] if timescales is None else ["time scales", timescales]), flush=True)
+    if timescales is not None:
+        decay = np.exp(-1 / np.geomspace(*timescales, settings["latent_dim"] // 2))
+        settings |= {"initial_transition": np.diag(np.repeat(decay, 2)), "initial_scale": 0.999}
     estimator = RPGSSM(**settings, verbose=False)
     estimator.fit(task.train.observations, validation=task.validation.observations, callbacks=[Printer(task, every)])
 

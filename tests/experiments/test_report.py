@@ -137,6 +137,24 @@ def test_verdicts_name_the_strongest_rival(results):
     assert float(line["difference"]) == pytest.approx(float(line["RP-GSSM"]) - float(line["best other"][:5]), abs=2e-3)
 
 
+def test_looks_at_the_test_sequences_are_counted_once_for_both_experiments(tmp_path):
+    def counted():
+        rows = tables.looks(Collection.read(tmp_path, "compact"))
+        return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
+
+    scores = {"sin_angle": 0.9, "velocity": 0.8, "mean": 0.85}
+    compare(tmp_path, tasks=["pendulum", "linear-small"], methods=["rpgssm", "svae"])
+    recipes = list(accuracy_runs("pendulum"))
+    for run in recipes:
+        write_result(tmp_path, run, scores)
+    before = counted()
+    assert before["Pendulum"]["RP-GSSM"] == "2"  # the recipe, by both experiments, and fewer latents
+    assert before["Pendulum"]["SVAE"] == "1"
+    assert before["Linear: 3 latents, 5 observations"]["SVAE"] == "2"
+    write_result(tmp_path, recipes[0].with_settings(max_steps=77), scores)
+    assert counted()["Pendulum"]["RP-GSSM"] == "3"
+
+
 def result(method, noise, seed, validation, test):
     (run,) = plan("comparison", tasks=["pendulum"], methods=[method], seeds=[seed])
     content = {"status": "finished", "validation": {"mean": validation}, "scores": {"linear": {"mean": test}}}

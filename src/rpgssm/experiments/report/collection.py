@@ -68,6 +68,11 @@ class Collection:
         """How many settings were tried."""
         return len(groups(self.of(task, method)))
 
+    def scored(self, task: str, method: str) -> int:
+        """How many settings were scored on the test sequences, by either experiment."""
+        runs = (r.run for r in (*self.results, *self.accuracy))
+        return len({run.digest for run in runs if (run.task, run.method) == (task, method)})
+
     def methods(self, tasks: Iterable[str]) -> list[str]:
         """The methods that have a result on any of these tasks, in their order."""
         found = {r.run.method for task in tasks for r in self.of(task)}

@@ -91,6 +91,16 @@ def verdict(task: str, ahead: float) -> str:
     return f"within {CLOSE:g} of the best" if ahead >= -CLOSE else f"behind by more than {CLOSE:g}"
 
 
+def looks(c: Collection) -> Rows:
+    """With how many settings each method was scored on the test sequences of each task."""
+    methods = c.methods(TASKS)
+    rows = [["task", *map(label, methods)]]
+    for task in TASKS:
+        if c.of(task):
+            rows.append([long_title(task), *(str(c.scored(task, method) or "–") for method in methods)])
+    return rows if len(rows) > 1 else []
+
+
 def hyperparameters(c: Collection) -> Rows:
     """The best settings found, by validation."""
     rows = [["task", "method", "settings", "tried", "seeds", "R² on validation", "R² on test"]]
