@@ -101,10 +101,11 @@ MAPS = Path("/proc/self/maps")
 MANY_MAPS = 20_000  # of the 65 530 regions of memory that Linux lets a process have: past them, compiling crashes
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_regions_of_memory() -> Iterator[None]:
-    """Every compiled function takes some regions of memory. Before they run out, all are forgotten."""
-    yield
+def pytest_runtest_teardown() -> None:
+    """Every compiled function takes some regions of memory. Before they run out, all are forgotten.
+
+    After each test, not each file: those of one file alone can take them all.
+    """
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY_MAPS:
         jax.clear_caches()
         gc.collect()

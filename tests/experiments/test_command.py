@@ -115,3 +115,81 @@ def test_seeds_must_be_numbers(folders, seeds, capsys):
     with pytest.raises(SystemExit):
         run("run", "accuracy", "--seeds", seeds, *folders)
     assert "whole numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "accuracy", "--seeds", "-1"], "--seeds is -1"),
+        (["run", "accuracy", "--seeds", ","], "--seeds names nothing"),
+        (["run", "accuracy", "--tasks", ""], "--tasks names nothing"),
+        (["run", "accuracy", "--max-steps", "0"], "--max-steps is 0"),
+        (["run", "accuracy", "--workers", "0"], "--workers is 0"),
+        (["run", "accuracy", "--checkpoint-every", "0"], "--checkpoint-every is 0"),
+        (["run", "accuracy", "--protocol", "paper"], "has no protocols"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_run(folders, arguments, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        run(*arguments, "--dry-run", *folders)
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not Fake.fits
+
+
+def test_what_is_named_twice_is_done_once(folders, capsys):
+    run("run", "accuracy", "--tasks", "linear-small,linear-small", "--seeds", "0,0", "--dry-run", *folders)
+    assert "1 runs, 1 to do" in capsys.readouterr().out
+
+
+def test_estimates_are_for_as_many_workers(folders, capsys):
+    run("run", "comparison", "--protocol", "paper", "--workers", "4", "--dry-run", *folders)
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert "years for 4 workers, on CPUs: for GPUs there is no estimate" in told
+
+
+@pytest.mark.parametrize("which", ["results", "work"])
+def test_a_folder_that_cannot_be_written_to_is_noticed_before_training(which, tmp_path, folders, capsys):
+    (tmp_path / which).write_text("a file")
+    with pytest.raises(SystemExit):
+        run("run", "accuracy", "--tasks", "linear-small", "--seeds", "0", "--queue", "list", *folders)
+    assert f"name another folder with --{which}" in capsys.readouterr().err
+    assert not Fake.fits
+
+
+def test_no_results_are_not_results(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("as it was")
+    for results in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(SystemExit):
+            run("table", "--results", str(results), "--insert", str(page))
+    assert page.read_text() == "as it was"
+    with pytest.raises(SystemExit):
+        run("report", "--results", str(tmp_path / "nowhere"), "-o", str(tmp_path / "report"))
+    with pytest.raises(SystemExit):
+        run("report", "--results", str(tmp_path), "-o", str(page))
+    told = capsys.readouterr().err
+    assert told.count("there is no folder") == 2
+    assert "there are no results in" in told
+    assert "name another folder with --output" in told
+
+
+def test_an_interrupted_run_says_so_to_scripts(folders, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "execute", interrupted)
+    with pytest.raises(SystemExit) as end:
+        run("run", "accuracy", "--tasks", "linear-small", "--seeds", "0", "--queue", "list", *folders)
+    assert end.value.code == 130
+    assert "goes on from here" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_the_failure_of_one_run(folders, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command, "execute", full)
+    with pytest.raises(SystemExit):
+        run("run", "accuracy", "--tasks", "linear-small", "--seeds", "0,1", "--queue", "list", *folders)
+    assert "2 runs failed" in capsys.readouterr().err

@@ -58,6 +58,7 @@ def test_the_published_sweep():
     assert {(s["precision"], s["data_dependent"]) for s in paper("pendulum", "rpgssm")} == {
         (form, dependent) for form in ("diagonal", "cholesky") for dependent in (False, True)
     }
+    assert {s["marginal"] for task in TASKS for s in paper(task, "rpgssm")} == {"empirical"}
     assert {s["encoder"] for s in paper("tracking", "cpc")} == {"cnn-paper"}
     assert {s["decoder"] for s in paper("linear-small", "svae")} == {"linear"}
 

@@ -1,5 +1,6 @@
 """The report, from made-up results: complete, honest about what is missing, and in need of nothing else."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -11,8 +12,8 @@ from PIL import Image
 from rpgssm import cli
 from rpgssm.experiments.choosing import best
 from rpgssm.experiments.plans import plan
-from rpgssm.experiments.report import build, films, tables, times
-from rpgssm.experiments.report.collection import Collection, title
+from rpgssm.experiments.report import build, films, scores, tables, times
+from rpgssm.experiments.report.collection import Collection, plain, title
 from rpgssm.experiments.report.sections import SECTIONS
 from rpgssm.experiments.store import Result, read_all
 
@@ -135,6 +136,73 @@ def test_verdicts_name_the_strongest_rival(results):
     line = lines["CIFAR10-Pendulum"]
     assert re.fullmatch(r"0\.\d{3} \(CPC\)", line["best other"])
     assert float(line["difference"]) == pytest.approx(float(line["RP-GSSM"]) - float(line["best other"][:5]), abs=2e-3)
+
+
+def test_verdicts_say_on_how_many_seeds_they_rest(results):
+    rows = tables.verdicts(Collection.read(results, "compact"))
+    seeds = {row[0]: row[rows[0].index("seeds")] for row in rows[1:]}
+    assert seeds["Pendulum"] == "3"
+    assert seeds["Tracking"] == "1"
+
+
+def test_forecasts_are_set_against_the_best_other_at_each_horizon(tmp_path):
+    own, rival, third = (
+        [start - slope * h for h in range(50)] for start, slope in ((0.9, 0.02), (0.5, 0.0), (0.6, 0.1))
+    )
+    for method, curve in (("rpgssm", own), ("svae", rival), ("kvae", third)):
+        (run, *_) = plan("comparison", tasks=["pendulum"], methods=[method], seeds=[0])
+        scores = {"forecast": {"context": 50, "r_squared": {"mean": curve}, "coverage": {}}}
+        write_result(tmp_path, run, {"mean": 0.9}, scores=scores)
+    header, line = tables.forecasts(Collection.read(tmp_path, "compact"))
+    assert line == ["Pendulum", "0.90 | 0.60 (KVAE)", "0.72 | 0.50 (SVAE)", "0.42 | 0.50 (SVAE)", "-0.08 | 0.50 (SVAE)"]
+    assert header[2].startswith("10 ahead")
+
+
+def test_trainings_that_serve_both_experiments_are_counted_once(tmp_path):
+    (run,) = accuracy_runs("linear-small", [0])
+    scored = {"seconds": 3600.0, "ceiling": {"z": 0.91, "mean": 0.91}}
+    write_result(tmp_path, run, {"z": 0.9, "mean": 0.9}, **scored)
+    (twin,) = plan("comparison", tasks=["linear-small"], methods=["rpgssm"], seeds=[0])
+    path = write_result(tmp_path, twin, {"z": 0.9, "mean": 0.9}, **scored)
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {"taken_from": run.identity}))
+    build(tmp_path, tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "1 belong to both and were trained once: 1.0 hours of training" in page
+    assert "rpgssm experiment run comparison --protocol compact" in page
+
+
+def test_settings_that_could_not_be_chosen_did_not_compete(tmp_path):
+    runs = plan("comparison", tasks=["pendulum"], methods=["svae"])
+    for run in runs:
+        write_result(tmp_path, run, {"mean": 0.5})
+    write_result(tmp_path, runs[0].with_settings(noise=7.0), {"mean": 0.9})  # with one seed
+    header, line = tables.hyperparameters(Collection.read(tmp_path, "compact"))
+    assert line[header.index("competed")] == "1"
+
+
+def test_nothing_has_no_sign():
+    assert plain(-0.0004) == "0.000"
+    assert plain(-0.0004, 2) == "0.00"
+    assert plain(-0.0016) == "-0.002"
+
+
+def test_only_the_best_number_is_bold(tmp_path):
+    for method, score in (("rpgssm", 0.9512), ("svae", 0.9498), ("kvae", 0.2)):
+        (run, *_) = plan("comparison", tasks=["pendulum"], methods=[method], seeds=[0])
+        write_result(tmp_path, run, {"mean": score})
+    (axis, _) = scores.all_video(Collection.read(tmp_path, "compact"), "linear").axes
+    bold = [text for text in axis.texts if text.get_fontweight() == "bold"]
+    assert [(text.get_text(), text.get_position()[1]) for text in bold] == [("0.95", 0)]
+
+
+def test_linear_scores_far_below_are_written(tmp_path):
+    for method, score in (("rpgssm", 0.95), ("svae", 0.31)):
+        (run, *_) = plan("comparison", tasks=["linear-small"], methods=[method], seeds=[0])
+        write_result(tmp_path, run, {"mean": score}, ceiling={"mean": 0.96})
+    axis = scores.linear_sizes(Collection.read(tmp_path, "compact")).axes[0]
+    assert any("0.31" in text.get_text() for text in axis.texts)
+    assert axis.get_ylim()[0] > 0.5
 
 
 def test_looks_at_the_test_sequences_are_counted_once_for_both_experiments(tmp_path):

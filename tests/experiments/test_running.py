@@ -40,7 +40,7 @@ def test_a_run_is_stored_with_all_that_its_numbers_rest_on(run, tmp_path, lenien
     assert stored["training"]["seconds"] == 20.0
     assert stored["training"]["steps_per_second"] == 50.0
     assert stored["training"]["validation_r2"]["step"] == list(range(50, 1001, 50))
-    assert set(stored["machine"]) == {"cores", "system", "architecture"}
+    assert set(stored["machine"]) == {"cores", "cores_used", "compilation_cache", "system", "architecture"}
     assert str(tmp_path) not in json.dumps(stored)
     (fit,) = Fake.fits
     assert fit["resume"]

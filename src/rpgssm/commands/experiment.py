@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from rpgssm.tasks.cache import cache_directory
 from . import experiment_config as c
 
 REPLACEMENTS = 5  # workers that may die before something must be wrong with the work itself
+INTERRUPTED = 130  # exit code: what comes after it in a script should not go on
 LISTED = 40  # runs that are shown one by one; of more, a line per task and method
 
 
@@ -42,18 +44,22 @@ def perform(action: object) -> None:
 
 
 def run(command: c.RunExperiment) -> None:
-    results = folders(command.places, command.which)[1]
+    at_least("workers", command.workers)
+    at_least("checkpoint-every", command.checkpoint_every)
+    work, results = folders(command.places, command.which)
     runs = needed(results, planned(command.name, command.which))
     missing = store.missing(results, runs)
-    show_plan(runs, missing, Clock(store.read_all(results)))
+    show_plan(runs, missing, Clock(store.read_all(results)), command.workers)
     if command.dry_run or not missing:
         return
+    writable(results, "results")  # now, and not after an hour of training
+    writable(work, "work")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         errors = _together(command) if command.workers > 1 else labour(command)
     except (KeyboardInterrupt, Interrupted):
         print("Interrupted: the same command goes on from here.")
-        return
+        raise SystemExit(INTERRUPTED) from None
     if errors:
         first, message = next(iter(errors.items()))
         raise ValueError(f"{len(errors)} runs failed, the first of them {first}: {message}")
@@ -173,7 +179,11 @@ def _overview(command: c.Status) -> Any:
     clock = Clock(store.read_all(results))
     left = sum(clock.seconds(one) for one in runs if found[one.identity] is None)
     at_work = sorted(identity for identity in found if identity in held)
-    caption = f"{done} of {len(runs)} runs done, {len(at_work)} at work, about {duration(left)} to go on two cores"
+    caption = (
+        f"{done} of {len(runs)} runs done, {len(at_work)} at work (*), about {duration(left)} to go for one worker"
+    )
+    if any(result is None for result in found.values()):
+        caption += "; 1/4: one of four is done"
     table = Table(box=None, padding=(0, 1, 0, 0), row_styles=("", "cyan"))
     table.add_column("task")
     for method in methods:
@@ -205,9 +215,13 @@ def table(command: c.Table) -> None:
     from rpgssm.experiments.report.collection import Collection
     from rpgssm.experiments.report.tables import summary
 
-    own, all_methods = accuracy.table(command.results), summary(Collection.read(command.results, "compact"))
+    there(command.results)
+    collection = Collection.read(command.results, "compact")
+    own, all_methods = accuracy.table(command.results), summary(collection)
     print(f"{own}\n\n{all_methods}")
     if command.insert is not None:
+        if not collection.results and not collection.accuracy:
+            raise ValueError(f"there are no results in {command.results}: {command.insert} is left as it is")
         text = command.insert.read_text(encoding="utf-8")
         text = accuracy.insert(accuracy.insert(text, own), all_methods, "comparison")
         command.insert.write_text(text, encoding="utf-8")
@@ -216,6 +230,8 @@ def table(command: c.Table) -> None:
 def report(command: c.Report) -> None:
     from rpgssm.experiments.report import build
 
+    there(command.results)
+    writable(command.output, "output")
     written, missing = build(command.results, command.output, command.protocol)
     if missing:
         print(f"No results yet for: {', '.join(missing)}")
@@ -224,12 +240,14 @@ def report(command: c.Report) -> None:
 
 def planned(name: str, which: c.Which) -> list[Run]:
     """The runs that the command line asks for."""
-    overrides = {} if which.max_steps is None else {"max_steps": which.max_steps}
+    overrides = {} if which.max_steps is None else {"max_steps": at_least("max-steps", which.max_steps)}
+    if name == "accuracy" and which.protocol != "compact":
+        raise ValueError("the experiment 'accuracy' has no protocols: leave --protocol out, or run 'comparison'")
     return plan(
         name,
         protocol=which.protocol,
-        tasks=listed(which.tasks),
-        methods=listed(which.methods),
+        tasks=listed(which.tasks, "tasks"),
+        methods=listed(which.methods, "methods"),
         seeds=numbers(which.seeds),
         background=which.background,
         overrides=overrides,
@@ -242,7 +260,29 @@ def folders(places: c.Places, which: c.Which) -> tuple[Path, Path]:
     return work, (work / "trials" if which.max_steps is not None else places.results)
 
 
-def show_plan(runs: list[Run], missing: list[Run], clock: Clock) -> None:
+def at_least(name: str, value: int, least: int = 1) -> int:
+    if value < least:
+        raise ValueError(f"--{name} is {value}; at least {least} is needed")
+    return value
+
+
+def there(results: Path) -> None:
+    if not results.is_dir():
+        raise FileNotFoundError(f"there is no folder {results}: name that of the results with --results")
+
+
+def writable(folder: Path, option: str) -> None:
+    """Make a folder, if need be, and see that files can be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(f"cannot write to {folder} ({reason}): name another folder with --{option}") from None
+
+
+def show_plan(runs: list[Run], missing: list[Run], clock: Clock, workers: int = 1) -> None:
     """The list of runs, with what is done and what the rest will take."""
     waiting = {one.identity for one in missing}
     if len(runs) <= LISTED:
@@ -255,17 +295,27 @@ def show_plan(runs: list[Run], missing: list[Run], clock: Clock) -> None:
             todo = [one for one in these if one.identity in waiting]
             time_left = f"about {duration(sum(clock.seconds(one) for one in todo))}" if todo else "done"
             print(f"{task:<24} {method:<8} {len(these):>4} runs, {len(todo):>4} to do  {time_left}")
-    total = sum(clock.seconds(one) for one in missing)
-    print(f"{len(runs)} runs, {len(missing)} to do: about {duration(total)} on two cores")
+    total = sum(clock.seconds(one) for one in missing) / workers
+    by = "one worker" if workers == 1 else f"{workers} workers"
+    slow = ", on CPUs: for GPUs there is no estimate" if any(one.protocol == "paper" for one in missing) else ""
+    print(f"{len(runs)} runs, {len(missing)} to do: about {duration(total)} for {by}{slow}")
 
 
-def listed(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+def listed(text: str | None, option: str) -> list[str] | None:
+    """What is between the commas, each once."""
+    if text is None:
+        return None
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise ValueError(f"--{option} names nothing: leave it out for all, or separate names by commas")
+    return names
 
 
 def numbers(text: str | None) -> list[int] | None:
-    names = listed(text)
+    names = listed(text, "seeds")
     try:
-        return None if names is None else [int(name) for name in names]
-    except ValueError:
+        return None if names is None else [at_least("seeds", int(name), 0) for name in names]
+    except ValueError as error:
+        if str(error).startswith("--"):
+            raise
         raise ValueError(f"--seeds {text}: whole numbers are needed, separated by commas, for example 0,1,2") from None

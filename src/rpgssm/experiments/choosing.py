@@ -51,8 +51,11 @@ def best(results: Iterable[Result]) -> Group | None:
 
     Settings tried with fewer seeds do not compete: the luckiest of them would win.
     """
+    return max(competing(results), key=lambda group: group.selection, default=None)
+
+
+def competing(results: Iterable[Result]) -> list[Group]:
+    """The settings that were tried with the most seeds, but for those that diverged with all."""
     candidates = [group for group in groups(results) if any(r.finished for r in group.results)]
-    if not candidates:
-        return None
-    most = max(len(group.results) for group in candidates)
-    return max((g for g in candidates if len(g.results) == most), key=lambda group: group.selection)
+    most = max((len(group.results) for group in candidates), default=0)
+    return [group for group in candidates if len(group.results) == most]

@@ -7,26 +7,42 @@ from .recipes import FAMILIES
 from .runs import Run
 from .store import Result
 
-# Seconds per step of 32 sequences of 100 frames on two CPU cores: of the RP-GSSM with the light encoder, and how many
-# times as long it takes with the paper's encoder and with other methods. Rough: used until there are results to go by.
-SECONDS = {"linear": 0.006, "vector": 0.03, "pendulum": 0.14, "double-pendulum": 0.55, "tracking": 0.9}
-PAPER_ENCODER = 6.5
-FACTORS = {
-    "rpgssm": 1.0,
-    "svae": 4.5,
-    "dkf-mf": 3.7,
-    "dkf-l": 3.8,
-    "dkf-nl": 4.0,
-    "dkf-cl": 3.8,
-    "kvae": 4.5,
-    "cpc": 0.8,
-    "lgssm": 0.2,
-    "rkn": 2.5,
-    "dcl": 1.0,
+# Milliseconds per step of 32 sequences of 100 frames (of EM, per iteration), medians of the results of the compact
+# protocol in this repository, most of them of a worker on one core. Rough: used until there are results to go by.
+_ORDER = (
+    "linear-small",
+    "linear-medium",
+    "linear-large",
+    "pendulum",
+    "pendulum-64",
+    "cifar10-pendulum",
+    "double-pendulum",
+    "cifar10-double-pendulum",
+    "tracking",
+    "davis-tracking",
+)
+_MILLISECONDS: dict[str, tuple[float, ...]] = {
+    "rpgssm": (2.2, 3.5, 4.3, 190, 190, 190, 1600, 690, 1700, 2500),
+    "svae": (7.1, 17, 17, 1500, 1900, 1500, 2000, 4600, 9300, 11000),
+    "dkf-mf": (8.1, 76, 110, 1100, 1600, 1100, 1700, 4100, 11000, 9500),
+    "dkf-l": (8.3, 89, 100, 1200, 1700, 1200, 1600, 4200, 8200, 10000),
+    "dkf-nl": (15, 44, 51, 1500, 1400, 1400, 1500, 3800, 9600, 9500),
+    "dkf-cl": (43, 120, 140, 1900, 1800, 1600, 1600, 4200, 13000, 13000),
+    "kvae": (15, 130, 120, 1800, 1700, 1600, 1800, 4700, 18000, 17000),
+    "cpc": (31, 33, 35, 510, 440, 500, 560, 610, 3500, 2500),
+    "lgssm": (9.5, 16, 25, 450, 33, 350, 280, 290, 5100, 4800),
+    "rkn": (5.8, 11, 30, 1100, 1100, 1300, 1800, 1600, 8900, 9200),
+    "dcl": (64, 68, 70, 510, 490, 550, 580, 1500, 4700, 4300),
 }
+SECONDS: dict[str, dict[str, float]] = {
+    method: dict(zip(_ORDER, row, strict=True)) for method, row in _MILLISECONDS.items()
+}
+PAPER_ENCODER = 6.5  # how many times as long a step takes with the paper's networks
 BATCH, FRAMES = 32, 100
-OVERHEAD = {"linear": 20.0, "vector": 20.0, "pendulum": 40.0, "double-pendulum": 60.0, "tracking": 120.0}  # all else
-STEPS = 3000  # where the settings leave it to the estimator
+OVERHEAD = {"linear": 28.0, "vector": 28.0, "pendulum": 48.0, "double-pendulum": 61.0, "tracking": 190.0}
+"""Seconds for all else: compiling and scoring."""
+STEPS, WIDEN_STEPS = 3000, 100  # where the settings leave it to the estimator
+DEFAULTS = {"batch_size": BATCH, "window": "auto", "data_dependent": False}  # what makes steps alike, unless it is set
 
 
 class Clock:
@@ -45,13 +61,15 @@ class Clock:
         if _training(run) in self._done:  # for another experiment: it is only taken over
             return 0.0
         steps, overhead = int(run.settings.get("max_steps", STEPS)), OVERHEAD[FAMILIES[run.task]]
+        if run.settings.get("widen") is not None:
+            steps += int(run.settings.get("widen_steps", WIDEN_STEPS))
         if _kind(run) in self._rates:
             return overhead + steps / self._rates[_kind(run)]
         slow = PAPER_ENCODER if run.settings.get("encoder") == "cnn-paper" else 1.0
         window = run.settings.get("window")
         frames = window if isinstance(window, int) else FRAMES
         size = int(run.settings.get("batch_size", BATCH)) * frames / (BATCH * FRAMES)
-        return overhead + steps * SECONDS[FAMILIES[run.task]] * FACTORS[run.method] * slow * size
+        return overhead + steps * SECONDS[run.method][run.task] / 1000 * slow * size
 
 
 def _training(run: Run) -> tuple:
@@ -60,13 +78,16 @@ def _training(run: Run) -> tuple:
 
 def _kind(run: Run) -> tuple:
     names = ("encoder", "latent_dim", "precision", "data_dependent", "batch_size", "window")
-    return (run.task, run.method, *(run.settings.get(name) for name in names))
+    return (run.task, run.method, *(run.settings.get(name, DEFAULTS.get(name)) for name in names))
 
 
 def duration(seconds: float | int) -> str:
-    """For people: 40 s, 12 min, 3.5 h."""
+    """For people: 40 s, 12 min, 3.5 h, 5 days, 2.5 years."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.0f} days" if days < 730 else f"{days / 365:.1f} years"

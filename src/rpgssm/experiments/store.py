@@ -92,8 +92,16 @@ def twin(results: Path, run: Run) -> Result | None:
 
 
 def machine() -> dict[str, Any]:
-    """The kind of machine, without its name."""
-    return {"cores": os.cpu_count(), "system": platform.system(), "architecture": platform.machine()}
+    """The kind of machine, without its name, and what of it this process may use: workers share the cores, and programs
+    that are found in a cache need not be compiled."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "cores": os.cpu_count(),
+        "cores_used": own,
+        "compilation_cache": bool(os.environ.get("JAX_COMPILATION_CACHE_DIR")),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+    }
 
 
 def _read(path: Path) -> Result:

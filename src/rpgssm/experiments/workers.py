@@ -47,7 +47,7 @@ def work_through(
         except (KeyboardInterrupt, Interrupted):
             taken.give_back()
             raise
-        except (ValueError, FileNotFoundError, ImportError, RuntimeError) as error:
+        except (ValueError, OSError, ImportError, RuntimeError) as error:
             errors[taken.run.identity] = f"{type(error).__name__}: {error}"
             taken.give_back(errors[taken.run.identity])
             tell(f"{taken.run.identity} failed: {error}")

@@ -51,7 +51,7 @@ CIFAR10 = Collection(
     "cifar-10-binary.tar.gz",
     "cifar-10-batches-bin",
     "data_batch_*.bin",
-    "To run without them, ask for background='procedural'.",
+    "To run without them, ask for background='procedural' (--background procedural).",
 )
 DAVIS = Collection(
     "the DAVIS video clips",
@@ -59,7 +59,7 @@ DAVIS = Collection(
     "DAVIS-data.zip",
     "DAVIS/JPEGImages/480p",
     "*/*.jpg",
-    "To run without them, ask for background='procedural'.",
+    "To run without them, ask for background='procedural' (--background procedural).",
 )
 MARKERS = Collection(
     "the marker positions of the double pendulum",

@@ -38,14 +38,17 @@ def build(results: Path, output: Path, protocol: str = "compact") -> tuple[list[
 
 
 def _about(c: Collection) -> str:
-    runs = len(c.results) + len(c.accuracy)
+    runs = (*c.results, *c.accuracy)
     if not runs:
         return "There are no stored results yet."
-    diverged = sum(not r.finished for r in (*c.results, *c.accuracy))
-    hours = sum(r.training["seconds"] for r in (*c.results, *c.accuracy) if r.finished) / 3600
-    failed = f", {diverged} of which diverged" if diverged else ""
+    diverged = sum(not r.finished for r in runs)
+    both = sum("taken_from" in r.content for r in runs)
+    hours = sum(r.training["seconds"] for r in runs if r.finished and "taken_from" not in r.content) / 3600
+    told = [f"{diverged} diverged"] * bool(diverged) + [f"{both} belong to both and were trained once"] * bool(both)
     return (
-        f"Made from {len(c.results)} stored runs of the comparison by the protocol '{c.protocol}' and "
-        f"{len(c.accuracy)} runs for accuracy{failed}: {hours:.1f} hours of training. Every number here is in a file "
-        "of its run; the last table says which."
+        f"Made from {len(c.results)} stored runs of the comparison by the protocol '{c.protocol}' (rpgssm experiment "
+        f"run comparison --protocol {c.protocol}) and {len(c.accuracy)} runs for accuracy (rpgssm experiment run "
+        f"accuracy){''.join(f', of which {text}' for text in told)}: {hours:.1f} hours of training, with rpgssm "
+        f"{', '.join(sorted({r.content['version'] for r in runs}))}. Every number here is in a file of its run; the "
+        f"last table says which. This page: rpgssm experiment report --protocol {c.protocol}"
     )

@@ -1,11 +1,12 @@
 """The stored results as figures and tables want them: by task and method, with the chosen settings."""
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rpgssm.experiments import store
-from rpgssm.experiments.choosing import Group, best, groups
+from rpgssm.experiments.choosing import Group, best, competing
 from rpgssm.experiments.methods import METHODS
 from rpgssm.experiments.store import Result
 
@@ -64,9 +65,16 @@ class Collection:
         """The settings of a method that validation chose; None if there is no finished run."""
         return best(self.of(task, method))
 
-    def tried(self, task: str, method: str) -> int:
-        """How many settings were tried."""
-        return len(groups(self.of(task, method)))
+    def competed(self, task: str, method: str) -> int:
+        """How many settings the chosen one was chosen from."""
+        return len(competing(self.of(task, method)))
+
+    def forecast(self, task: str, method: str) -> list[float] | None:
+        """R² of forecasts 1, 2, ... frames ahead, median over seeds; None if the method gives none."""
+        group = self.chosen(task, method)
+        found = [] if group is None else [r.scores["forecast"] for r in group.results if r.finished]
+        curves = [f["r_squared"]["mean"] for f in found if f is not None and "mean" in f["r_squared"]]
+        return [statistics.median(values) for values in zip(*curves, strict=True)] if curves else None
 
     def scored(self, task: str, method: str) -> int:
         """How many settings were scored on the test sequences, by either experiment."""
@@ -108,6 +116,12 @@ def title(task: str) -> str:
 def long_title(task: str) -> str:
     """Where it does not stand among others of its kind."""
     return f"Linear: {title(task)}" if task in LINEAR else title(task)
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A score as text, without a sign that rounding leaves of nothing."""
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if not float(text) else text
 
 
 def target_name(name: str) -> str:

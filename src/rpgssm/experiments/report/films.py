@@ -11,6 +11,7 @@ from .collection import Collection, label, target_name
 from .style import BLACK, colour, figure, said_missing
 
 PENDULUM, DAVIS = "cifar10-pendulum", "davis-tracking"
+UNITS = {"velocity": "angular velocity\n(rad/s)"}  # of the pendulum
 
 
 def _shown(c: Collection, task: str, exhibit: str, contrastive: bool = True) -> dict[str, Group]:
@@ -70,7 +71,7 @@ def forecast(c: Collection) -> Any:
             axis.plot(t, mean, color=colour(name), lw=1.8 if name == "rpgssm" else 1.3, label=label(name))
         axis.plot(t, truth, color=BLACK, lw=1.3, label="true")
         axis.axvline(first["context"], color=BLACK, ls="--", lw=0.8)
-        axis.set_ylabel(target_name(target))
+        axis.set_ylabel(UNITS.get(target, target_name(target)))
         low, high = truth.min(), truth.max()
         axis.set_ylim(low - 0.6 * (high - low), high + 0.6 * (high - low))
         axis.set_xlim(0, len(truth) - 1)
@@ -107,6 +108,7 @@ def paths(c: Collection) -> Any:
             spine.set_visible(True)
         axis.set_title(label(slot), color=colour(slot))
         axis.set_xlabel("metres")
+    axes[0].set_ylabel("metres")
     return drawn
 
 

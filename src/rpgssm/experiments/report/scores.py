@@ -3,8 +3,10 @@
 import statistics
 from typing import Any
 
-from .collection import LINEAR, PAIRS, VIDEO, Collection, label, target_name, title
+from .collection import LINEAR, PAIRS, VIDEO, Collection, label, plain, target_name, title
 from .style import BLACK, GREY, colour, figure, said_missing
+
+FLOOR = 0.6  # of the linear systems: below it there is a number and no dot
 
 
 def linear_sizes(c: Collection) -> Any:
@@ -29,16 +31,25 @@ def linear_sizes(c: Collection) -> Any:
             values = group.values("linear", "mean")
             ceilings += group.values("ceiling", "mean")
             lowest = min(lowest, *values)
-            axis.plot([x - 0.3, x + 0.3], [statistics.median(values)] * 2, color=colour(method), lw=2)
+            median = statistics.median(values)
+            if median >= FLOOR:
+                axis.plot([x - 0.3, x + 0.3], [median] * 2, color=colour(method), lw=2)
             spread = [x + 0.12 * (i - (len(values) - 1) / 2) for i in range(len(values))]
-            axis.plot(spread, values, "o", color=colour(method), ms=5, mec="white", mew=0.6)
+            inside = [(place, value) for place, value in zip(spread, values, strict=True) if value >= FLOOR]
+            if inside:
+                axis.plot(*zip(*inside, strict=True), "o", color=colour(method), ms=5, mec="white", mew=0.6)
+            below = [plain(value, 2) for value in sorted(values, reverse=True) if value < FLOOR]
+            if below:
+                axis.text(x, FLOOR, "\n".join([*below, "▼"]), ha="center", va="bottom", fontsize=7, color=BLACK)
         if ceilings:
-            axis.axhline(statistics.median(ceilings), color=BLACK, ls="--", lw=1, zorder=1.5)
+            told = "exact smoother, true parameters" if axis is axes[0] else None
+            axis.axhline(statistics.median(ceilings), color=BLACK, ls="--", lw=1, zorder=1.5, label=told)
             axis.axhspan(min(ceilings), max(ceilings), color="0.9", lw=0, zorder=1)
         axis.set_xticks(range(len(methods)), [label(m) for m in methods], rotation=90)
         axis.grid(axis="y", color="0.92")
-    bottom = max(-0.05, lowest - 0.08)
-    axes[0].set_ylim(bottom, 1.02)
+    axes[0].set_ylim(max(FLOOR - 0.02, lowest - 0.04), 1.01)
+    if axes[0].get_legend_handles_labels()[0]:
+        drawn.legend(loc="outside upper right")
     axes[0].set_ylabel("held-out linear R²")
     return drawn
 
@@ -95,8 +106,8 @@ def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, tar
         said_missing(axis)
         return
     scores = {m: [] if group is None else group.values(kind, target) for m, group in found.items()}
-    medians = [f"{statistics.median(values):.2f}" for values in scores.values() if values]
-    best = max(medians, key=float) if len(medians) > 1 else ""
+    medians = [statistics.median(values) for values in scores.values() if values]
+    best = max(medians) if len(medians) > 1 else None
     for y, method in enumerate(methods):
         values = scores[method]
         if not values:
@@ -107,8 +118,8 @@ def bars(axis: Any, c: Collection, task: str, methods: list[str], kind: str, tar
         axis.barh(y, max(median, 0), height=0.72, color=colour(method), alpha=0.88)
         if len(values) > 1:
             axis.plot([max(v, 0) for v in values], [y] * len(values), "o", color=BLACK, ms=2.6, mew=0)
-        shown = f"{median:.2f}"
-        axis.text(1.02, y, shown, va="center", fontsize=7.5, fontweight="bold" if shown == best else "normal")
+        weight = "bold" if median == best else "normal"
+        axis.text(1.02, y, plain(median, 2), va="center", fontsize=7.5, fontweight=weight)
     axis.set_xlim(0, 1.12)
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axis.set_ylim(len(methods) - 0.4, -0.6)

@@ -31,16 +31,18 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "main",
         "All methods on all tasks",
-        "How much of the true state can be read off the latents by linear regression: R² averaged over the targets of "
-        "a task, median over seeds. 1 is perfect, 0 is no better than always guessing the mean. The ceiling is what a "
-        f"smoother reaches that knows the true model, where there is such a thing. {CHOICE}",
+        "How much of the true state can be read off the latents by linear regression: R² averaged over the targets "
+        "of a task, median over seeds (how many: next table). 1 is perfect, 0 is no better than always guessing the "
+        "mean. The ceiling is what a smoother reaches that knows the true model, where there is such a thing. "
+        f"{CHOICE}",
         rows=tables.main,
     ),
     Section(
         "verdicts",
         "Is the RP-GSSM first?",
         "It should be first by a clear margin (0.05) wherever there are distractors, and within 0.02 of the best "
-        "elsewhere. Where it is not, this table says so.",
+        "elsewhere. Where it is not, this table says so. 'Seeds' is the number of trainings of the RP-GSSM; with a "
+        "single one, luck has not been ruled out.",
         rows=tables.verdicts,
     ),
     Section(
@@ -49,7 +51,7 @@ SECTIONS: tuple[Section, ...] = (
         "The number of settings of each method that have a stored result on the test sequences of a task, those of the "
         "accuracy runs included. Several for the RP-GSSM are recipes that followed each other (and for the single "
         "pendulums one with fewer latents). What was tried with it on validation sequences only is not counted: "
-        "docs/recipes.md lists it.",
+        "docs/recipes.md lists it, and a result on the double pendulum that was not kept.",
         rows=tables.looks,
     ),
     Section(
@@ -62,7 +64,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "linear",
         "Linear systems of three sizes",
-        "Each dot is another random system with its own data; the line is the median of a method. Dashed: the exact "
+        "Each dot is another random system with its own data; the line is the median of a method; what is far "
+        "below is written as a number. Dashed: the exact "
         "smoother with the true parameters (median; the grey band is its range over systems). Nothing can be better "
         "but by chance.",
         draw=scores.linear_sizes,
@@ -104,16 +107,17 @@ SECTIONS: tuple[Section, ...] = (
         "reconstructions",
         "What the latents hold of a film with distractors",
         "Frames of the first test film of CIFAR10-Pendulum, and what decoders make of the latents. The generative "
-        "method is the one that validation prefers; it has a decoder of its own. For the others an auxiliary decoder "
-        "was trained afterwards on latents that stay as they are. What a latent ignores, its decoder can only draw as "
-        "a flat average.",
+        "method is the one that validation prefers among those the paper compares with; it has a decoder of its own. "
+        "For the others an auxiliary decoder was trained afterwards on latents that stay as they are. What a latent "
+        "ignores, its decoder can only draw as a flat average.",
         draw=films.reconstructions,
     ),
     Section(
         "forecast",
         "Fifty frames ahead",
         "The first test film of CIFAR10-Pendulum: 50 frames are seen, 50 are predicted. Shades are two standard "
-        "deviations of the latents and of the readout. Outside of the panel a line is cut.",
+        "deviations of the latents and of the readout. The other method is the generative one of the paper that "
+        "validation prefers. Outside of the panel a line is cut.",
         draw=films.forecast,
     ),
     Section(
@@ -121,7 +125,7 @@ SECTIONS: tuple[Section, ...] = (
         "One path before five backgrounds",
         "The first test film of DAVIS-Tracking. Black: where the rat was. Coloured: where each method believes it was, "
         "for the same path before five different background videos. The closer to each other, the less the background "
-        "matters.",
+        "matters. The dot is where it starts. The generative method is the one of the paper that validation prefers.",
         draw=films.paths,
     ),
     Section(
@@ -134,15 +138,24 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "horizon",
         "Forecasts against horizon",
-        "R² of what is predicted so many frames after 50 frames of context, decoded by the readout that was fitted to "
-        "smoothed latents; median over seeds, cut at -0.25. Methods without dynamics do not appear.",
+        "R² of what is predicted so many frames after 50 frames of context, decoded by the readout that was fitted "
+        "to smoothed latents; median over seeds. Below -0.27 a curve leaves its panel. Methods without dynamics do "
+        "not appear.",
         draw=times.horizon,
+    ),
+    Section(
+        "forecasts",
+        "Forecasts in numbers",
+        "The same R² at some horizons: RP-GSSM, and whichever other method is best there. Below 0, the mean of the "
+        "training data would have been the better forecast.",
+        rows=tables.forecasts,
     ),
     Section(
         "accuracy-time",
         "Accuracy against training time",
         "Lines: mean linear R² on validation sequences during runs with the chosen settings; dots: on test sequences, "
-        "with the model that was kept. Up is more accurate, left is quicker. Where a line rises at once at its end, "
+        "with the model that was kept. Up is more accurate, left is quicker. A run that was not followed "
+        "has a dot alone. Where a line rises at once at its end, "
         "head and chain were trained anew there (the setting `widen`). Time includes compilation, "
         "and depends on the machine and on what else it was doing (see the provenance).",
         draw=times.against_accuracy,
@@ -152,21 +165,24 @@ SECTIONS: tuple[Section, ...] = (
         "Time per training step",
         "All runs on the linear tasks, of all settings: mean and standard deviation. Left: milliseconds (logarithmic). "
         "Right: relative to the same method on the smallest task, that is, how it grows with size. A step of LGSSM-EM "
-        "is one iteration over all data.",
+        "is one iteration over all data. Runs were made on one or two cores and beside other work, which the standard "
+        "deviation contains; rpgssm bench train measures all methods under one condition.",
         draw=times.per_step,
     ),
     Section(
         "learning-curves",
         "Learning curves of the RP-GSSM",
         "The accuracy runs, a line per seed: mean linear R² on validation sequences while training goes on, or, for "
-        "the linear tasks, loss on held-out sequences.",
+        "the linear tasks, loss on held-out sequences. Every panel has a scale of its own.",
         draw=times.learning_curves,
     ),
     Section(
         "hyperparameters",
         "The best settings found",
-        "Chosen by the mean R² on validation sequences over all seeds. 'Tried' is the number of settings that "
-        "competed. Settings that are not named are the estimator's defaults.",
+        "Chosen by the mean R² on validation sequences; by the protocol compact with the first seed, and the others "
+        "repeat what was chosen. 'Competed' is the number of settings it was chosen from; others that were tried "
+        "with fewer seeds, before the protocol had its present form, do not count. Settings that are not named are "
+        "the estimator's defaults.",
         rows=tables.hyperparameters,
         folded=True,
     ),

@@ -71,15 +71,17 @@ def said_missing(axis: Any, text: str = "not run yet") -> None:
         axis.spines[side].set_visible(False)
 
 
-def legend_of(drawn: Any, methods: list[str], *, marker: bool = False) -> None:
-    """One legend for all panels, below them."""
+def legend_of(drawn: Any, methods: list[str], *, marker: bool = False, line: bool = False) -> None:
+    """One legend for all panels, below them: of lines, of markers, or of both."""
     from matplotlib.lines import Line2D
 
     def handle(method: str) -> Any:
-        style: dict[str, Any] = {"marker": "o", "linestyle": ""} if marker else {"linestyle": line_style(method)}
+        style: dict[str, Any] = {"linestyle": line_style(method) if line or not marker else ""}
+        style |= {"marker": "o"} if marker else {}
         width = 2.4 if method == "rpgssm" else 1.4
         return Line2D([], [], color=colour(method), label=METHODS[method].label, linewidth=width, **style)
 
     room = int(drawn.get_size_inches()[0] / 1.4)
     columns = max(1, min(6, room, len(methods)))
-    drawn.legend(handles=[handle(m) for m in methods], loc="outside lower center", ncols=columns)
+    handles = [handle(m) for m in methods]
+    drawn.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=3.5 if line else None)

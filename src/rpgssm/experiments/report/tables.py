@@ -8,11 +8,12 @@ from rpgssm.experiments.estimates import duration
 from rpgssm.experiments.runs import describe
 from rpgssm.experiments.store import Result
 
-from .collection import DISTRACTED, LINEAR, SECONDARY, VIDEO, Collection, label, long_title, target_name
+from .collection import DISTRACTED, LINEAR, SECONDARY, VIDEO, Collection, label, long_title, plain, target_name
 
 Rows = list[list[str]]
 CLOSE = 0.02  # how far behind the best the RP-GSSM may be where there are no distractors
 CLEAR = 0.05  # how far ahead it must be to be ahead clearly
+HORIZONS = (1, 10, 25, 50)  # frames ahead
 TASKS = (*LINEAR, "pendulum", "pendulum-64", *VIDEO[1:])
 
 
@@ -54,12 +55,12 @@ def _cell(c: Collection, task: str, method: str, group: Group | None) -> str:
         return "diverged" if c.of(task, method) else "–"
     failed = sum(not result.finished for result in group.results)
     told = f" ({failed} of {len(group.results)} diverged)" if failed else ""
-    return f"{group.median('linear', 'mean'):.3f}{told}"
+    return f"{plain(group.median('linear', 'mean'))}{told}"
 
 
 def verdicts(c: Collection) -> Rows:
     """Where the RP-GSSM is first, close to it, or not: measured, not hoped."""
-    rows = [["task", "RP-GSSM", "best other", "difference", "verdict"]]
+    rows = [["task", "RP-GSSM", "best other", "difference", "verdict", "seeds"]]
     for task in TASKS:
         own = c.chosen(task, "rpgssm")
         others = {m: c.chosen(task, m) for m in c.methods([task]) if m != "rpgssm"}
@@ -75,6 +76,7 @@ def verdicts(c: Collection) -> Rows:
                 f"{scores[rival]:.3f} ({label(rival)})",
                 f"{ahead:+.3f}",
                 verdict(task, ahead),
+                str(len(own.results)),
             ]
         )
     return rows if len(rows) > 1 else []
@@ -91,6 +93,29 @@ def verdict(task: str, ahead: float) -> str:
     return f"within {CLOSE:g} of the best" if ahead >= -CLOSE else f"behind by more than {CLOSE:g}"
 
 
+def forecasts(c: Collection) -> Rows:
+    """How well methods forecast: R² so many frames ahead, of the RP-GSSM and of the best other at that horizon."""
+    rows = [["task", *(f"{frames} ahead: RP-GSSM | best other" for frames in HORIZONS)]]
+    for task in VIDEO:
+        found = {method: c.forecast(task, method) for method in c.methods([task])}
+        own = found.pop("rpgssm", None)
+        others = {method: curve for method, curve in found.items() if curve is not None}
+        if own is None:
+            continue
+        rows.append([long_title(task), *(_ahead(own, others, frames) for frames in HORIZONS)])
+    return rows if len(rows) > 1 else []
+
+
+def _ahead(own: list[float], others: dict[str, list[float]], frames: int) -> str:
+    there = {method: curve[frames - 1] for method, curve in others.items() if len(curve) >= frames}
+    if len(own) < frames:
+        return ""
+    if not there:
+        return plain(own[frames - 1], 2)
+    rival = max(there, key=lambda method: there[method])
+    return f"{plain(own[frames - 1], 2)} | {plain(there[rival], 2)} ({label(rival)})"
+
+
 def looks(c: Collection) -> Rows:
     """With how many settings each method was scored on the test sequences of each task."""
     methods = c.methods(TASKS)
@@ -103,13 +128,13 @@ def looks(c: Collection) -> Rows:
 
 def hyperparameters(c: Collection) -> Rows:
     """The best settings found, by validation."""
-    rows = [["task", "method", "settings", "tried", "seeds", "R² on validation", "R² on test"]]
+    rows = [["task", "method", "settings", "competed", "seeds", "R² on validation", "R² on test"]]
     for task in TASKS:
         for method in c.methods([task]):
             group = c.chosen(task, method)
             if group is None:
                 continue
-            seeds, tried = str(len(group.results)), str(c.tried(task, method))
+            seeds, tried = str(len(group.results)), str(c.competed(task, method))
             scores = [f"{group.selection:.3f}", f"{group.median('linear', 'mean'):.3f}"]
             rows.append([long_title(task), label(method), describe(group.settings), tried, seeds, *scores])
     return rows if len(rows) > 1 else []
@@ -141,7 +166,7 @@ def provenance(c: Collection) -> Rows:
 def _traced(r: Result) -> list[str]:
     content, run = r.content, r.run
     data, machine = content["data"], content["machine"]
-    sources = ", ".join(f"{k}: {_short(v)}" for k, v in data["sources"].items())
+    sources = ", ".join(f"{k}: {v}" for k, v in data["sources"].items())
     told = f"seed {run.task_seed}; background {data['background']}; {sources}"
     if "taken_from" in content:
         told += f"; taken from {content['taken_from']}"
@@ -156,9 +181,6 @@ def _traced(r: Result) -> list[str]:
             f"{1000 / t['steps_per_second']:.3g}",
         ]
     kind = f"{machine['cores']} cores, {machine['system']} {machine['architecture']}"
+    if "cores_used" in machine:  # results of earlier versions do not say
+        kind += f", {machine['cores_used']} used" + ", compiled before" * machine["compilation_cache"]
     return [run.identity, describe(run.settings), str(run.seed), told, *numbers, content["version"], kind]
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,8 +6,10 @@ from typing import Any
 from rpgssm.experiments.accuracy import of_present_recipe
 from rpgssm.experiments.targets import AIMS
 
-from .collection import LINEAR, VIDEO, Collection, title
+from .collection import LINEAR, VIDEO, Collection, long_title, title
 from .style import BLACK, colour, figure, legend_of, line_style, plain_log, said_missing
+
+FAR_BELOW = -5.0  # where a curve has left the panel, however far it goes
 
 
 def per_step(c: Collection) -> Any:
@@ -60,6 +62,7 @@ def against_accuracy(c: Collection) -> Any:
     for axis in axes[len(tasks) :]:
         axis.set_axis_off()
     for axis, task in zip(axes, tasks, strict=False):
+        lowest = 1.0
         for method in c.methods([task]):
             group = c.chosen(task, method)
             if group is None:
@@ -71,18 +74,19 @@ def against_accuracy(c: Collection) -> Any:
                     axis.plot(x, y, color=colour(method), ls=line_style(method), lw=1.8 if method == "rpgssm" else 1)
             minutes = [r.training["seconds"] / 60 for r in done]
             values = [max(r.scores["linear"]["mean"], 0) for r in done]
+            lowest = min(lowest, *values)
             main = method == "rpgssm"
             axis.plot(minutes, values, "o", color=colour(method), ms=7 if main else 5, mec="white", mew=0.6, alpha=0.9)
         axis.set_xscale("log")
-        axis.set_ylim(-0.03, 1.03)
-        axis.set_title(title(task), fontsize=9)
+        axis.set_ylim(max(lowest - 0.1, -0.03) if task in LINEAR else -0.03, 1.03)
+        axis.set_title(long_title(task).replace(": ", ":\n"), fontsize=9)
         axis.grid(color="0.93")
         plain_log(axis.xaxis)
     for i in range(0, len(tasks), columns):
         axes[i].set_ylabel("mean linear R²")
     for i in range(max(0, len(tasks) - columns), len(tasks)):
         axes[i].set_xlabel("minutes of training")
-    legend_of(drawn, c.methods(tasks), marker=True)
+    legend_of(drawn, c.methods(tasks), marker=True, line=True)
     return drawn
 
 
@@ -141,13 +145,12 @@ def horizon(c: Collection) -> Any:
     for axis, task in zip(axes, tasks, strict=False):
         empty = True
         for method in reversed(c.methods([task])):
-            group = c.chosen(task, method)
-            curves = [] if group is None else _curves(group)
-            if not curves:
+            curve = c.forecast(task, method)
+            if curve is None:
                 continue
             empty = False
             shown.append(method)
-            middle = [max(statistics.median(values), -0.25) for values in zip(*curves, strict=True)]
+            middle = [max(value, FAR_BELOW) for value in curve]
             width = 2.4 if method == "rpgssm" else 1.3
             axis.plot(range(1, len(middle) + 1), middle, color=colour(method), ls=line_style(method), lw=width)
         if empty:
@@ -164,8 +167,3 @@ def horizon(c: Collection) -> Any:
         axes[i].tick_params(labelbottom=True)  # nothing need be below
     legend_of(drawn, [m for m in c.methods(tasks) if m in shown])
     return drawn
-
-
-def _curves(group: Any) -> list[list[float]]:
-    found = [r.scores["forecast"] for r in group.results if r.finished]
-    return [f["r_squared"]["mean"] for f in found if f is not None and "mean" in f["r_squared"]]
