@@ -11,6 +11,7 @@ from rpgssm.data import as_sequences
 from rpgssm.estimator import RPGSSM
 from rpgssm.estimator.inference import recognised
 from rpgssm.models.priors import initial_transition
+from rpgssm.models.random_features import RandomFeatures
 from rpgssm.models.widening import WideEncoder, is_wide
 
 from .conftest import quick
@@ -141,7 +142,7 @@ def test_what_is_recognised_keeps_controls_and_lengths(wide, world):
 
 def test_a_gaussian_marginal_is_for_linear_networks(world):
     with pytest.raises(ValueError, match="gaussian"):
-        quick(marginal="gaussian", widen=8).fit(world.x)
+        quick(encoder="mlp", marginal="gaussian", widen=8).fit(world.x)
     with pytest.raises(ValueError, match="widen is -1"):
         quick(widen=-1).fit(world.x)
 
@@ -172,6 +173,63 @@ def test_the_second_training_has_settings_of_its_own(narrow, world, tmp_path):
     assert "MLPEncoder and a new head" in loaded.summary()
 
 
+@pytest.fixture(scope="module")
+def fixed(world):
+    return quick(encoder="mlp", widen=16, widen_steps=12, widen_components=5, widen_settings=GAUSSIAN).fit(world.x)
+
+
+GAUSSIAN = {"marginal": "gaussian", "latent_dim": 4}
+
+
+def test_with_a_gaussian_marginal_the_layer_stays_and_gives_components(fixed, narrow, world, tmp_path):
+    """By hand: ReLU units of recognised means, projected on the leading directions of their covariance."""
+    layer = fixed.model_.recognition["observations"].encoder.layer
+    assert isinstance(layer, RandomFeatures)
+    means = next(iter(recognised(narrow.model_, as_sequences(world.x)[0]).modalities.values())).values.reshape(-1, 2)
+    standard = (means - means.mean(0)) / np.sqrt(np.mean(means.var(0)))
+    units = np.maximum(standard @ np.asarray(layer.weight) + np.asarray(layer.bias), 0)
+    left, singular, _ = np.linalg.svd(units - units.mean(0), full_matrices=False)
+    found = np.asarray(layer(jnp.asarray(means)))
+    assert found.shape == (120, 5)
+    signs = np.sign((found * left[:, :5]).sum(0))
+    np.testing.assert_allclose(found, (left * singular)[:, :5] * signs, atol=1e-3)
+
+    again = quick(encoder="mlp", widen=16, widen_steps=2, widen_components=5, widen_settings=GAUSSIAN).fit(world.x)
+    jax.tree.map(np.testing.assert_array_equal, layer, again.model_.recognition["observations"].encoder.layer)
+    heads = [m.model_.recognition["observations"].head.to_h.weight for m in (fixed, again)]
+    assert not np.array_equal(*heads)
+
+    fixed.save(tmp_path / "model")
+    loaded = RPGSSM.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.transform(world.x), fixed.transform(world.x))
+    assert "MLPEncoder and 5 components of a random layer of 16" in loaded.summary()
+
+
+def test_hidden_frames_have_no_part_in_the_components(world):
+    mask = np.ones((10, 12), bool)
+    mask[3, 4:6] = False
+    settings = {"encoder": "mlp", "max_steps": 2, "widen": 8, "widen_steps": 2, "widen_settings": GAUSSIAN}
+    fits = [
+        quick(**settings).fit(np.where(mask[..., None], world.x, hidden), mask=mask).model_ for hidden in (0.0, 7.0)
+    ]
+    layers = [model.recognition["observations"].encoder.layer for model in fits]
+    jax.tree.map(np.testing.assert_array_equal, *layers)
+    assert layers[0].out_dim == 8  # of 40: there are no more units
+
+
+@pytest.mark.slow
+def test_all_else_works_with_a_layer_that_is_not_trained(fixed, world, tmp_path):
+    model = copy.copy(fixed).set_params(max_steps=2)
+    model.fit_decoder(world.x, steps=2)
+    model.save(tmp_path / "model")
+    loaded = RPGSSM.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.reconstruct(world.x), model.reconstruct(world.x))
+    assert np.isfinite(loaded.score(world.x))
+    before = loaded.model_.recognition["observations"].encoder
+    after = loaded.partial_fit(world.x).model_.recognition["observations"].encoder
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+
+
 @pytest.mark.slow
 def test_all_else_works_after_a_second_training_with_settings_of_its_own(world, tmp_path):
     model = quick(encoder="mlp", widen=0, widen_steps=1, widen_settings=SECOND).fit(world.x)
@@ -189,7 +247,11 @@ def test_all_else_works_after_a_second_training_with_settings_of_its_own(world, 
         ({"widen_settings": {"latent_dim": 2}}, "pass widen=0"),
         ({"widen": 0, "widen_settings": {"n_init": 5}}, "mapping with any of latent_dim"),
         ({"widen": 0, "widen_settings": {"latent_dim": 0}}, r"second training .*latent_dim is 0"),
-        ({"widen": 4, "widen_settings": {"marginal": "gaussian"}}, r"second training .*gaussian"),
+        (
+            {"widen": 4, "widen_settings": {"marginal": "gaussian", "data_dependent": True}},
+            r"second training .*gaussian",
+        ),
+        ({"widen": 4, "widen_components": 0}, r"widen_components is 0"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_trained(world, settings, message):

@@ -108,6 +108,9 @@ class Model:
     widen_settings: dict[str, bool | int | float | str] | None = None
     """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
 
+    widen_components: int = 40
+    """Principal components that are kept of a random layer that is not trained (widen-settings: marginal gaussian)."""
+
 
 @dataclass(frozen=True)
 class Training:

@@ -11,6 +11,7 @@ from rpgssm.models.decoder import make_decoder
 from rpgssm.models.encoders import IMAGE_ENCODERS, LinearEncoder, MLPEncoder, make_encoder
 from rpgssm.models.heads import Recognition, make_head
 from rpgssm.models.layers import standardisation
+from rpgssm.models.random_features import RandomFeatures
 
 MANY_VALUES = 100_000_000  # above which only some sequences are used for means and standard deviations
 
@@ -100,13 +101,24 @@ def build_recognition(
     return recognition
 
 
-def wide_layer(shape: tuple[int, ...], units: int, key: Any, modality: Modality | None) -> MLPEncoder | LinearEncoder:
-    """A random layer (or none) on recognised latents, all of them in units of their common standard deviation."""
+def wide_layer(
+    shape: tuple[int, ...], units: int, key: Any, modality: Modality | None, fixed: int | None = None
+) -> MLPEncoder | LinearEncoder | RandomFeatures:
+    """A random layer (or none) on recognised latents, all of them in units of their common standard deviation.
+
+    `fixed`: so many of its principal components, and the layer is not trained.
+    """
     shift, scale = standards(shape, modality)
     common = np.sqrt(np.mean(scale**2))
     if units == 0:
         return LinearEncoder(shape, shift=shift, scale=common)
-    return MLPEncoder(shape, units, 1, key=key, shift=shift, scale=common)
+    if fixed is None:
+        return MLPEncoder(shape, units, 1, key=key, shift=shift, scale=common)
+    frames = None
+    if modality is not None:
+        frames = np.asarray(modality.values)[... if modality.mask is None else np.asarray(modality.mask)]
+        frames = frames.reshape(-1, *shape)
+    return RandomFeatures(*shape, units, fixed, key=key, shift=shift, scale=float(common), frames=frames)
 
 
 def build_decoder(latent_dim: int, shape: tuple[int, ...], modality: Modality | None, key: Any) -> Any:

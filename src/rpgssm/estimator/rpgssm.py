@@ -15,6 +15,7 @@ import numpy as np
 from rpgssm.data import Sequences
 from rpgssm.models.encoders import LinearEncoder
 from rpgssm.models.priors import make_prior
+from rpgssm.models.random_features import RandomFeatures
 from rpgssm.models.rpgssm import RPGSSMModel, objective
 from rpgssm.models.widening import WideEncoder, is_wide, widened
 from rpgssm.training import Report, Trained
@@ -64,7 +65,9 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     widen_steps : see there.
     widen_settings : what is set differently in this second training, as a mapping: any of latent_dim, precision,
         data_dependent, marginal, mixture_times, initial_transition, initial_scale, initial_precision, batch_size,
-        batches, learning_rate, prior_learning_rate, schedule, clip_norm, window, validate_every, patience.
+        batches, learning_rate, prior_learning_rate, schedule, clip_norm, window, validate_every, patience. With
+        marginal="gaussian" the random layer itself is not trained, and more of the latents are used.
+    widen_components : how many principal components of a random layer that is not trained are kept.
     max_steps, batch_size, schedule, clip_norm : of the training.
     learning_rate, prior_learning_rate : of the networks and of the prior. None: 0.03 for both if all encoders are
         linear, else 0.003 and 0.001; a learning rate alone is for both.
@@ -107,6 +110,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         widen: int | None = None,
         widen_steps: int = 100,
         widen_settings: Mapping[str, Any] | None = None,
+        widen_components: int = 40,
         max_steps: int = 3000,
         batch_size: int = 32,
         learning_rate: float | None = None,
@@ -139,6 +143,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         self.widen = widen
         self.widen_steps = widen_steps
         self.widen_settings = widen_settings
+        self.widen_components = widen_components
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -192,8 +197,9 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
             changes = {"learning_rate": rate, "prior_learning_rate": of_prior} | changes
         scale = self._scale() if changes.get("initial_scale") is None else changes["initial_scale"]
         marginal = changes.get("marginal", self.marginal)
-        # what a network recognised is far from Gaussian, also where a line is all that is put on it
-        encoder = "mlp" if self.widen or marginal == "auto" else "linear"
+        # what a network recognised is far from Gaussian, also where a line is all that is put on it; a layer that is
+        # not trained is part of the data
+        encoder = "linear" if marginal == "gaussian" or not (self.widen or marginal == "auto") else "mlp"
         changes |= {"max_steps": self.widen_steps, "initial_scale": scale, "encoder": encoder, "widen": None}
         settings: dict[str, Any] = {**self.get_params(deep=False), **changes, "widen_settings": None}
         second = type(self)(**settings)
@@ -271,8 +277,9 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     def _build_wide(self, second: "RPGSSM", info: DataInfo, data: Sequences | None) -> RPGSSMModel:
         """The model that is trained on what another one recognises: a wide layer and a head for each modality."""
         keys = keys_for(int(self.random_state) + 1, len(info.frame_shapes))
+        fixed = int(self.widen_components) if second.marginal == "gaussian" else None
         layers = {
-            name: wide_layer(shape, int(self.widen or 0), key, None if data is None else data.modalities[name])
+            name: wide_layer(shape, int(self.widen or 0), key, None if data is None else data.modalities[name], fixed)
             for key, (name, shape) in zip(keys, sorted(info.frame_shapes.items()), strict=True)
         }
         return second._model(layers, info, data, int(self.random_state))
@@ -342,8 +349,12 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
     def _parts(self, name: str) -> str:
         encoder = self.model_.recognition[name].encoder
         if isinstance(encoder, WideEncoder):
-            below, linear = type(encoder.trunk.encoder).__name__, isinstance(encoder.layer, LinearEncoder)
-            return f"{below} and a new head" if linear else f"{below} and a layer of {encoder.out_dim}"
+            below, layer = type(encoder.trunk.encoder).__name__, encoder.layer
+            if isinstance(layer, LinearEncoder):
+                return f"{below} and a new head"
+            if isinstance(layer, RandomFeatures):
+                return f"{below} and {layer.out_dim} components of a random layer of {len(layer.bias)}"
+            return f"{below} and a layer of {encoder.out_dim}"
         return type(encoder).__name__
 
     def _dynamics(self) -> list[str]:

@@ -22,7 +22,7 @@ WHOLE_NUMBERS = {
     0: ("random_state", "mask_size", "warmup_steps", "bandwidth"),
     1: (
         *("latent_dim", "max_steps", "batch_size", "n_init", "validate_every", "checkpoint_every", "mixture_times"),
-        "widen_steps",
+        *("widen_steps", "widen_components"),
         *("embedding_dim", "horizons", "modes", "mixed"),
     ),
 }

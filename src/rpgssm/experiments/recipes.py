@@ -51,7 +51,21 @@ RECIPES: dict[str, dict[str, Any]] = {
         "max_steps": 2000,
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
-    "pendulum": NONLINEAR,
+    # a network that sees the arm sharply, from cheap short pieces; then all latents for what smoothing makes of it
+    "pendulum": NONLINEAR
+    | {
+        "prior_learning_rate": 1e-5,
+        "max_steps": 1600,
+        "window": 25,
+        "widen": 256,
+        "widen_steps": 300,
+        "widen_settings": {
+            "marginal": "gaussian",
+            "learning_rate": 1e-2,
+            "prior_learning_rate": 1e-4,
+            "window": None,
+        },
+    },
     # short pieces, longer than A remembers, make steps cheap; what they fold up the wide layer spreads out
     "double-pendulum": NONLINEAR
     | {

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from .convolution import Conv2d, Method, map_frames, uses_patches
 from .layers import MLP, Activation, Standardise, parameter_dtype, split
+from .random_features import RandomFeatures
 
 IMAGE_ENCODERS = ("cnn", "cnn-paper", "keypoints")
 NAMES = ("linear", "mlp", *IMAGE_ENCODERS)
@@ -266,7 +267,7 @@ def make_encoder(
             return CNNEncoder.paper(frame_shape, key=key, **given)
         case "keypoints":
             return KeypointEncoder(frame_shape, key=key, **given)
-    if isinstance(spec, LinearEncoder | MLPEncoder | CNNEncoder | KeypointEncoder | UserEncoder):
+    if isinstance(spec, LinearEncoder | MLPEncoder | CNNEncoder | KeypointEncoder | RandomFeatures | UserEncoder):
         return spec
     if callable(spec) and not isinstance(spec, type):
         return UserEncoder(spec, frame_shape, shift=shift, scale=scale)

@@ -101,7 +101,11 @@ class MLP(eqx.Module):
         return self.activation(x) if self.activate_last else x
 
 
-class Standardise(eqx.Module):
+class Fixed(eqx.Module):
+    """A module whose numbers are never trained: `trainable` leaves them out."""
+
+
+class Standardise(Fixed):
     """`(x - shift) / scale` with fixed numbers, one for all of a frame or one per channel, feature or pixel.
 
     They are taken from the training data and are not trained: no gradient flows into them, and `trainable` leaves them
@@ -167,13 +171,13 @@ def standardisation(
 
 
 def trainable(tree: Any) -> Any:
-    """Which leaves are trained: all arrays of floating point numbers but the fixed ones of `Standardise`.
+    """Which leaves are trained: all arrays of floating point numbers but those of `Fixed` modules.
 
     A pytree of True and False, as `equinox.partition` takes it.
     """
 
     def is_fixed(x):
-        return isinstance(x, Standardise)
+        return isinstance(x, Fixed)
 
     return jax.tree.map(
         lambda x: jax.tree.map(lambda _: False, x) if is_fixed(x) else eqx.is_inexact_array(x), tree, is_leaf=is_fixed

@@ -5,6 +5,10 @@ up, and a line reads less of it than a curve does. A random layer on top of what
 it over many directions again, products of two angles among them. The network below stays as it is; only the layer, a
 new head and a new chain are trained, on the recognised means as data. Without a layer head and chain alone are new:
 a chain of another kind, or of fewer latents, finds in what was learned something else.
+
+The layer may also stay as it was drawn (`RandomFeatures`). What the head gets are then fixed numbers, as if they were
+the data, and a Gaussian with their moments may stand for their marginal: a frame may then be worth more than log N, and
+the chain has a use for all of its latents.
 """
 
 import equinox as eqx
@@ -17,6 +21,7 @@ from rpgssm.data import Sequences
 
 from .encoders import LinearEncoder, MLPEncoder
 from .heads import Recognition
+from .random_features import RandomFeatures
 from .rpgssm import RPGSSMModel
 
 
@@ -24,7 +29,7 @@ class WideEncoder(eqx.Module):
     """What a trained network recognises in a frame, passed through one wide layer. The network is not trained on."""
 
     trunk: Recognition
-    layer: MLPEncoder | LinearEncoder
+    layer: MLPEncoder | LinearEncoder | RandomFeatures
 
     @property
     def out_dim(self) -> int:
