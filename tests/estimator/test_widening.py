@@ -214,7 +214,7 @@ def test_hidden_frames_have_no_part_in_the_components(world):
     ]
     layers = [model.recognition["observations"].encoder.layer for model in fits]
     jax.tree.map(np.testing.assert_array_equal, *layers)
-    assert layers[0].out_dim == 8  # of 40: there are no more units
+    assert layers[0].out_dim == 8  # of 25: there are no more units
 
 
 @pytest.mark.slow

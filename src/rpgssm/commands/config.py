@@ -108,7 +108,7 @@ class Model:
     widen_settings: dict[str, bool | int | float | str] | None = None
     """What is set differently in it, by name and value: latent_dim 8 initial_transition smooth."""
 
-    widen_components: int = 40
+    widen_components: int = 25
     """Principal components that are kept of a random layer that is not trained (widen-settings: marginal gaussian)."""
 
 

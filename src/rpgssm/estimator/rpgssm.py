@@ -110,7 +110,7 @@ class RPGSSM(GradientEstimator, LatentEstimator, SavedEstimator):
         widen: int | None = None,
         widen_steps: int = 100,
         widen_settings: Mapping[str, Any] | None = None,
-        widen_components: int = 40,
+        widen_components: int = 25,
         max_steps: int = 3000,
         batch_size: int = 32,
         learning_rate: float | None = None,

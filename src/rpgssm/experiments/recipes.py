@@ -51,19 +51,15 @@ RECIPES: dict[str, dict[str, Any]] = {
         "max_steps": 2000,
     },
     "vector": NONLINEAR | {"encoder": "mlp"},
-    # a network that sees the arm sharply, from cheap short pieces; then all latents for what smoothing makes of it
+    # all latents for what smoothing makes of a few functions of what the network sees
     "pendulum": NONLINEAR
     | {
-        "prior_learning_rate": 1e-5,
-        "max_steps": 1600,
-        "window": 25,
         "widen": 256,
         "widen_steps": 300,
         "widen_settings": {
             "marginal": "gaussian",
             "learning_rate": 1e-2,
             "prior_learning_rate": 1e-4,
-            "window": None,
         },
     },
     # short pieces, longer than A remembers, make steps cheap; what they fold up the wide layer spreads out
@@ -99,10 +95,20 @@ BEFORE_FILMS: dict[str, dict[str, Any]] = {
     },
 }
 
+# an arm is sooner found without a background; cheap short pieces to find it before one
+BEFORE_PHOTOGRAPHS: dict[str, dict[str, Any]] = {
+    "cifar10-pendulum": {
+        "prior_learning_rate": 1e-5,
+        "max_steps": 1600,
+        "window": 25,
+        "widen_settings": RECIPES["pendulum"]["widen_settings"] | {"window": None},
+    },
+}
+
 
 def recipe(task: str) -> dict[str, Any]:
     """The settings for a task."""
-    settings = RECIPES[FAMILIES[task]] | BEFORE_FILMS.get(task, {})
+    settings = RECIPES[FAMILIES[task]] | BEFORE_PHOTOGRAPHS.get(task, {}) | BEFORE_FILMS.get(task, {})
     if task in TRUE_DIMENSIONS:
         settings = {"latent_dim": TRUE_DIMENSIONS[task], **settings}
     return settings
