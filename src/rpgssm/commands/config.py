@@ -57,7 +57,7 @@ class Demo:
     """Folder for the report, its figures and the model."""
 
     steps: int = 200
-    """Training steps."""
+    """Training steps, without those of the second training: half as many again."""
 
     overwrite: bool = False
     """Replace what is in the folder."""

@@ -5,12 +5,12 @@ tracking), no choice of the best step; latent dimensions, form of the recognitio
 data (RP-GSSM), and ν of the generative models are swept. The size of the mask is not published: it is swept as well.
 For a GPU.
 
-`compact`: light networks and few steps (200 to 1000 on video), all methods on all tasks in a night on two cores. All
-have the encoder of the RP-GSSM's recipe. The RP-GSSM has that recipe, with 64 latents (on the single pendulums
-also with 16); contrastive methods have 64. Generative models, for which 64 latents take too
-long, have 16; as their decoders cost the most, they see fewer and shorter pieces per step. Contrastive ones need full
-batches and get fewer steps; before films they are also tried with the batches of the RP-GSSM's recipe, and as many
-steps as there are short pieces in a sequence for each that they have otherwise.
+`compact`: light networks and few steps (200 to 1000 on video; the RP-GSSM up to 3000, of shorter pieces), all methods
+on all tasks in a night on two cores. All have the encoder of the RP-GSSM's recipe. The RP-GSSM has that recipe, with 64
+latents (on the single pendulums also with 16); contrastive methods have 64. Generative models, for which 64 latents
+take too long, have 16; as their decoders cost the most, they see fewer and shorter pieces per step. Contrastive ones
+need full batches and get fewer steps; before films they are also tried with the batches of the RP-GSSM's recipe, and as
+many steps as there are short pieces in a sequence for each that they have otherwise.
 
 Settings are chosen by the validation sequences (`Result.selection`), for every method alike; in `compact` by those of
 the first seed.

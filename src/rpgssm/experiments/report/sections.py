@@ -41,8 +41,8 @@ SECTIONS: tuple[Section, ...] = (
         "verdicts",
         "Is the RP-GSSM first?",
         "It should be first by a clear margin (0.05) wherever there are distractors, and within 0.02 of the best "
-        "elsewhere. Where it is not, this table says so. 'Seeds' is the number of trainings of the RP-GSSM; with a "
-        "single one, luck has not been ruled out.",
+        "elsewhere. Where it is not, this table says so; beside one with more than 0.95 no margin can be that clear. "
+        "'Seeds' is the number of trainings of the RP-GSSM; with a single one, luck has not been ruled out.",
         rows=tables.verdicts,
     ),
     Section(
