@@ -50,7 +50,7 @@ SECTIONS: tuple[Section, ...] = (
         "How often the test sequences were looked at",
         "The number of settings of each method that have a stored result on the test sequences of a task, those of the "
         "accuracy runs included. Several for the RP-GSSM are recipes that followed each other (and for the single "
-        "pendulums one with fewer latents). What was tried with it on validation sequences only is not counted: "
+        "pendulums two with fewer latents). What was tried with it on validation sequences only is not counted: "
         "docs/recipes.md lists it, and a result on the double pendulum that was not kept.",
         rows=tables.looks,
     ),
