@@ -86,6 +86,7 @@ def examine(task: Task, model: Any, seconds: float | int) -> Findings:
         horizon={name: s.r_squared for name, s in forecast_scores(readout, ahead, future, widening).items()},
         transition=model.transition_,
         history=model.history_,
+        changed=int(model.max_steps),
         kept=int(model.best_step_),
         frames=task.frames(task.test.observations[:3])[..., 0],
         decoded=np.asarray(model.decode(test.mean[0]))[..., 0],

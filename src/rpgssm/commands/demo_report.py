@@ -1,7 +1,6 @@
 """The report of the demonstration: one HTML file with everything in it, and its figures as files of their own.
 
-The page and the look of the figures are those of the report of experiments; what is added here is a film on top and a
-few lines of code at the end.
+Page and figures look like those of the report of experiments; added are a film on top and some code at the end.
 """
 
 import base64
@@ -58,6 +57,7 @@ class Findings:
     horizon: Targets
     transition: Float[np.ndarray, "k k"]
     history: dict[str, np.ndarray]
+    changed: int  # steps before the second training
     kept: int
     frames: Float[np.ndarray, "n t h w"]
     decoded: Float[np.ndarray, "t h w"]
@@ -133,7 +133,8 @@ def _figures(f: Findings) -> list[tuple[Section, Callable[[Findings], Any]]]:
                 "The loss (lower is better) on the training films, and on some of them that were set aside. It falls "
                 "as the latent of a frame becomes easier to predict from the frames around it, while still telling "
                 "that frame from those of other films. Only the pendulum is good for that: backgrounds predict "
-                "nothing.",
+                "nothing. Right: the network stays, and a second chain is trained on random functions of what it sees "
+                "in a frame, which makes more of it (its loss is of other data, and on another scale).",
             ),
             _training,
         ),
@@ -213,18 +214,21 @@ def _reconstructions(f: Findings) -> Any:
 
 def _training(f: Findings) -> Any:
     drawn = style.figure(10, 3.2)
-    axis = drawn.subplots()
-    step, loss = f.history["step"], f.history["loss"]
-    axis.plot(step, loss, color="0.7", lw=1, label="training films")
-    held_out = f.history.get("validation_loss", np.full(len(loss), np.nan))
-    there = np.isfinite(held_out)
-    if there.any():
-        axis.plot(step[there], held_out[there], "o-", color=BLUE, ms=4, lw=1.6, label="set aside")
-        axis.axvline(f.kept, color=style.BLACK, lw=0.8, ls=":", label=f"the model that was kept (step {f.kept})")
-    axis.set_xlabel("training step")
-    axis.set_ylabel("loss per frame")
-    axis.grid(axis="y", color="0.93")
-    axis.legend()
+    step, losses = f.history["step"], f.history["loss"]
+    aside = f.history.get("validation_loss", np.full(len(losses), np.nan))
+    phases = {"network and chain": step <= f.changed, "new head and chain on random features": step > f.changed}
+    for axis, (title, now) in zip(drawn.subplots(1, len(phases)), phases.items(), strict=True):
+        axis.plot(step[now], losses[now], color="0.7", lw=1, label="training films")
+        there = now & np.isfinite(aside)
+        axis.plot(step[there], aside[there], "o-", color=BLUE, ms=4, lw=1.6, label="set aside")
+        if now[step >= f.kept][:1].any():
+            axis.axvline(f.kept, color=style.BLACK, lw=0.8, ls=":", label=f"kept: step {f.kept}")
+        if now.sum() > 2:  # a first step that has not learned anything yet may lie far above
+            low, high = losses[now].min(), losses[now][1:].max()
+            axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+        axis.set(title=title, xlabel="training step", ylabel="loss per frame")
+        axis.grid(axis="y", color="0.93")
+        axis.legend()
     return drawn
 
 

@@ -118,7 +118,7 @@ def wide_layer(
     if modality is not None:
         frames = np.asarray(modality.values)[... if modality.mask is None else np.asarray(modality.mask)]
         frames = frames.reshape(-1, *shape)
-    return RandomFeatures(*shape, units, fixed, key=key, shift=shift, scale=float(common), frames=frames)
+    return RandomFeatures(shape[0], units, fixed, key=key, shift=shift, scale=float(common), frames=frames)
 
 
 def build_decoder(latent_dim: int, shape: tuple[int, ...], modality: Modality | None, key: Any) -> Any:
