@@ -13,6 +13,7 @@ from rpgssm.estimator.inference import recognised
 from rpgssm.models.priors import initial_transition
 from rpgssm.models.random_features import RandomFeatures
 from rpgssm.models.widening import WideEncoder, is_wide
+from rpgssm.models.widening import recognised as of_frames
 
 from .conftest import quick
 
@@ -215,6 +216,34 @@ def test_hidden_frames_have_no_part_in_the_components(world):
     layers = [model.recognition["observations"].encoder.layer for model in fits]
     jax.tree.map(np.testing.assert_array_equal, *layers)
     assert layers[0].out_dim == 8  # of 25: there are no more units
+
+
+@pytest.mark.slow
+def test_resumed_with_a_layer_that_is_not_trained_it_is_the_same(fixed, world, tmp_path):
+    settings = {"encoder": "mlp", "widen": 16, "widen_steps": 12, "widen_components": 5, "widen_settings": GAUSSIAN}
+    settings |= {"checkpoint_dir": tmp_path, "checkpoint_every": 5}
+
+    class Stop(Exception):
+        pass
+
+    def stop(estimator, report):
+        if report.step >= 27:
+            raise Stop
+
+    with pytest.raises(Stop):
+        quick(**settings).fit(world.x, callbacks=[stop])
+    resumed = quick(**settings).fit(world.x, resume=True)
+    np.testing.assert_array_equal(resumed.transform(world.x), fixed.transform(world.x))
+
+
+def test_padding_has_no_part_in_the_components(world):
+    settings = {"encoder": "mlp", "max_steps": 2, "widen": 8, "widen_steps": 2, "widen_settings": GAUSSIAN}
+    ragged = [world.x[0, :5], *world.x[1:]]
+    recognition = quick(**settings).fit(ragged).model_.recognition["observations"]
+    trunk, layer = recognition.encoder.trunk, recognition.encoder.layer
+    means = np.concatenate([np.asarray(of_frames(trunk, jnp.asarray(x)[None])[0]) for x in ragged])
+    units = np.asarray(layer._units(jnp.asarray(means)))
+    np.testing.assert_allclose(np.asarray(layer.centre), units.mean(0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
