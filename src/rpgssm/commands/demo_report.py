@@ -218,14 +218,12 @@ def _training(f: Findings) -> Any:
     aside = f.history.get("validation_loss", np.full(len(losses), np.nan))
     phases = {"network and chain": step <= f.changed, "new head and chain on random features": step > f.changed}
     for axis, (title, now) in zip(drawn.subplots(1, len(phases)), phases.items(), strict=True):
-        axis.plot(step[now], losses[now], color="0.7", lw=1, label="training films")
+        # without the first, which of a network or head that has learned nothing yet may be far above all others
+        axis.plot(step[now][1:], losses[now][1:], color="0.7", lw=1, label="training films")
         there = now & np.isfinite(aside)
         axis.plot(step[there], aside[there], "o-", color=BLUE, ms=4, lw=1.6, label="set aside")
         if now[step >= f.kept][:1].any():
             axis.axvline(f.kept, color=style.BLACK, lw=0.8, ls=":", label=f"kept: step {f.kept}")
-        if now.sum() > 2:  # a first step that has not learned anything yet may lie far above
-            low, high = losses[now].min(), losses[now][1:].max()
-            axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
         axis.set(title=title, xlabel="training step", ylabel="loss per frame")
         axis.grid(axis="y", color="0.93")
         axis.legend()
