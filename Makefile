@@ -11,12 +11,12 @@ MAKEFLAGS += --no-print-directory
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.dev ## Install the library and the tools for working on it into .venv
+setup: $(VENV)/.dev ## Install the library, the study and the tools for working on them into .venv
 
-demo: $(VENV)/.bench ## Install what the library needs, and learn a pendulum from video (about five minutes)
+demo: $(VENV)/.library ## Install what the library needs, and learn a pendulum from video (about three minutes)
 	@$(BIN)/rpgssm demo --overwrite
 
-test: $(VENV)/.dev ## Run the tests, but for the slow ones
+test: $(VENV)/.dev ## Run the tests of library and study, but for the slow ones
 	@$(BIN)/python -m pytest
 
 test-slow: $(VENV)/.dev ## Run all tests, the slow ones too
@@ -27,15 +27,15 @@ lint: $(VENV)/.dev ## Check style, formatting and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 
-bench: $(VENV)/.bench ## Run the full benchmark of the core
-	@$(BIN)/rpgssm bench core
-	@$(BIN)/rpgssm bench train
+bench: $(VENV)/.dev ## Measure the speed of the core and of training steps
+	@$(BIN)/rpgssm-study speed core
+	@$(BIN)/rpgssm-study speed train
 
 clean: ## Remove .venv, caches and build products
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist study/dist .pytest_cache .ruff_cache .hypothesis
+	find src tests study -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# The empty files .python, .bench and .dev record which step of the installation is done.
+# The empty files .python, .library and .dev record which step of the installation is done.
 
 $(VENV)/.python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || { \
@@ -44,13 +44,12 @@ $(VENV)/.python:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml | $(VENV)/.python
+$(VENV)/.library: pyproject.toml | $(VENV)/.python
 	@echo "Installing rpgssm into $(VENV) (once; this takes a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-# The tools include what the benchmark needs.
-$(VENV)/.dev: pyproject.toml | $(VENV)/.python
-	@echo "Installing rpgssm and its development tools into $(VENV) (once; this takes a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	@touch $(VENV)/.bench $@
+$(VENV)/.dev: pyproject.toml study/pyproject.toml | $(VENV)/.python
+	@echo "Installing rpgssm, its study and the development tools into $(VENV) (once; this takes a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" -e "study[test]"
+	@touch $(VENV)/.library $@

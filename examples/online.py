@@ -5,12 +5,12 @@ import time
 import numpy as np
 
 from rpgssm import RPGSSM
-from rpgssm.tasks import load_task
+from rpgssm.datasets import pendulum
 
-task = load_task("pendulum-vector", n_train=200, n_test=20)
-model = RPGSSM(latent_dim=8, max_steps=100, random_state=0).fit(task.train.observations)
+data, new = pendulum(200, view="direction"), pendulum(20, view="direction", split="test")
+model = RPGSSM(latent_dim=8, max_steps=100, random_state=0).fit(data.observations)
 
-film = task.test.observations[0]
+film = new.observations[0]
 online = model.online()
 for frame in (film[0], None):
     online.step(frame)  # compiles

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from rpgssm import RPGSSM
+from rpgssm import RPGSSM, Controlled
 
 rng = np.random.default_rng(0)
 pushes = rng.normal(size=(120, 60, 1)).astype("float32")  # what is applied between a frame and the next
@@ -22,9 +22,9 @@ cells = np.exp(-((position - np.linspace(-1.5, 1.5, 8)) ** 2)) + 0.05 * rng.norm
 data = {"sensor": sensor, "cells": cells.astype("float32")}
 
 network = eqx.nn.MLP(in_size=8, out_size=16, width_size=32, depth=1, key=jax.random.key(0))  # frames to features
-model = RPGSSM(
-    latent_dim=4, encoder={"sensor": "linear", "cells": network}, prior="controlled", max_steps=300, random_state=0
-).fit(data, controls=pushes)
+encoder = {"sensor": "linear", "cells": network}
+model = RPGSSM(latent_dim=4, encoder=encoder, prior=Controlled(), max_steps=300, random_state=0)
+model.fit(data, controls=pushes)
 
 latents = model.transform(data, controls=pushes)
 design = np.concatenate([latents.reshape(-1, 4), np.ones((120 * 60, 1))], 1)

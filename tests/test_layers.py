@@ -10,14 +10,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "rpgssm"
 # From the lowest to the highest; each may import itself and everything before it. The package itself (`__version__`)
 # comes after core, so core stands alone.
 ORDER = (
-    *("core", "__init__", "data", "models", "training", "tasks", "evaluation", "experiments"),
-    *("estimator", "commands", "cli"),
+    *("core", "__init__", "settings", "data", "datasets", "model", "nn", "training", "readout", "estimator", "methods"),
+    *("evaluation", "plot", "report", "demo", "cli"),
 )
 ALLOWED: dict[str, set[str]] = {layer: set(ORDER[: i + 1]) for i, layer in enumerate(ORDER)}
 ALLOWED["__init__"] = {"__init__", *ORDER}  # its imports are lazy: see test_imports.py
-ALLOWED["bench"] = {"bench", *ORDER}
-for layer in ("commands", "cli"):
-    ALLOWED[layer].add("bench")
 
 
 def layer_of(path: Path, package: Path) -> str:
@@ -69,18 +66,18 @@ def test_no_layer_imports_a_higher_one():
 @pytest.mark.parametrize(
     ("path", "code", "target"),
     [
-        ("core/chain.py", "import rpgssm.models", "models"),
+        ("core/chain.py", "import rpgssm.nn", "nn"),
         ("core/chain.py", "import numpy, rpgssm.training.fit as fit", "training"),
-        ("core/chain.py", "from rpgssm import models", "models"),
-        ("core/chain.py", "from rpgssm.models import Prior", "models"),
-        ("core/chain.py", "from ..models import Prior", "models"),
-        ("core/chain.py", "from .. import models", "models"),
+        ("core/chain.py", "from rpgssm import nn", "nn"),
+        ("core/chain.py", "from rpgssm.nn import Prior", "nn"),
+        ("core/chain.py", "from ..nn import Prior", "nn"),
+        ("core/chain.py", "from .. import nn", "nn"),
         ("core/chain.py", "import rpgssm", "__init__"),
         ("core/chain.py", "from rpgssm import __version__", "__init__"),
-        ("core/deep/chain.py", "from ...models.prior import Prior", "models"),
-        ("core/__init__.py", "def f():\n    from ..models import Prior", "models"),
-        ("models/prior.py", "from rpgssm.training import fit", "training"),
-        ("training/fit.py", "from rpgssm.bench import core", "bench"),
+        ("core/deep/chain.py", "from ...nn.prior import Prior", "nn"),
+        ("core/__init__.py", "def f():\n    from ..nn import Prior", "nn"),
+        ("nn/prior.py", "from rpgssm.training import fit", "training"),
+        ("training/fit.py", "from rpgssm.estimator import Estimator", "estimator"),
         ("estimator.py", "from .cli import main", "cli"),
     ],
 )
@@ -95,9 +92,9 @@ def test_wrong_imports_are_found(tmp_path, path, code, target):
     [
         ("core/chain.py", "import numpy.core\nfrom . import gaussian\nfrom .gaussian import Gaussian"),
         ("core/deep/chain.py", "from ..gaussian import Gaussian\nfrom rpgssm.core import gaussian"),
-        ("models/prior.py", "from rpgssm import __version__, core"),
-        ("cli.py", "from rpgssm.bench.config import BenchCoreConfig\nfrom . import estimator"),
-        ("bench/core.py", "from rpgssm.core import filter\nfrom ..training import fit"),
+        ("nn/prior.py", "from rpgssm import __version__, core"),
+        ("cli.py", "from rpgssm.datasets import linear\nfrom . import estimator"),
+        ("training/fit.py", "from rpgssm.core import filter\nfrom ..nn import Head"),
     ],
 )
 def test_right_imports_pass(tmp_path, path, code):
@@ -112,7 +109,7 @@ def test_a_new_layer_needs_a_place(tmp_path):
 def make_package(folder: Path, path: str, code: str) -> Path:
     """A package with one empty module per layer, and one file with `code` in it."""
     package = folder / "rpgssm"
-    for layer in ("core", "models", "training", "bench"):
+    for layer in ("core", "nn", "training", "datasets"):
         (package / layer).mkdir(parents=True)
         (package / layer / "__init__.py").touch()
     for name in ("__init__", "estimator", "cli"):

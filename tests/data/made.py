@@ -1,4 +1,4 @@
-"""What the tests of the door share."""
+"""Helpers for the tests of conversion."""
 
 import numpy as np
 

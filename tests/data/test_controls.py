@@ -1,15 +1,13 @@
-"""Controls at the door."""
+"""Conversion of controls, and their split at the start of a forecast."""
 
 import jax
 import numpy as np
 import pytest
 
-from rpgssm.data import Modality, Sequences, as_sequences
+from rpgssm.data import Modality, Recording, Sequences, as_sequences
+from rpgssm.data.convert import with_future
 
 from .made import RNG, real
-
-# ---------------------------------------------------------------------------------------------------------------------
-# controls
 
 
 @pytest.mark.parametrize(
@@ -83,3 +81,66 @@ def test_a_sequence_made_by_hand_is_the_same():
     sequences, _ = as_sequences(data)
     by_hand = Sequences({"observations": Modality(data)})
     assert jax.tree.structure(sequences) == jax.tree.structure(by_hand)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the context of a forecast and the controls ahead
+
+
+def check_split(context, future, x, u, steps):
+    """Against a loop over sequences, for ragged `x` and rows of controls `u`."""
+    assert context.time == max(map(len, x))
+    for n, (frames, row) in enumerate(zip(x, u, strict=True)):
+        length = len(frames)
+        np.testing.assert_array_equal(context.controls[n, :length], row[:length])
+        assert not context.controls[n, length:].any()
+        np.testing.assert_array_equal(future[n], row[length - 1 : length + steps])
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_future_controls(discrete):
+    x = [real(5, 2), real(3, 2)]
+    u = [RNG.integers(0, 4, len(frames) + 6) if discrete else real(len(frames) + 6, 3) for frames in x]
+    known = {"observations": (2,)}, None if discrete else 3, 4 if discrete else None
+    check_split(*with_future(x, 4, *known, controls=u), x, u, 4)
+    rows = [row[: len(frames) + 4] for row, frames in zip(u, x, strict=True)]
+    check_split(*with_future(Recording(x, controls=rows), 4, *known), x, rows, 4)
+    # the control of the last frame ahead has no effect, and may be missing
+    _, future = with_future(x, 4, *known, controls=[row[:-1] for row in rows])
+    np.testing.assert_array_equal(future[0, :-1], rows[0][4:8])
+
+
+def test_controls_of_the_context_are_replaced():
+    x, u = real(2, 5, 2), real(2, 8, 3)
+    sequences, _ = as_sequences(x, controls=u[:, :5])
+    context, future = with_future(sequences, 3, {"observations": (2,)}, 3, None, controls=u)
+    check_split(context, future, list(x), list(u), 3)
+
+
+def test_a_model_without_controls_has_no_future_ones():
+    x = real(2, 5, 2)
+    context, future = with_future(x, 3, {"observations": (2,)}, None, None)
+    assert future is None
+    assert context.controls is None
+    np.testing.assert_array_equal(context.modalities["observations"].values, x)
+
+
+@pytest.mark.parametrize(
+    ("controls", "known", "message"),
+    [
+        (real(2, 8, 3), (None, None), "without controls: leave controls= out"),
+        (None, (3, None), "pass controls= for the frames of X and for the steps to come"),
+        (real(2, 6, 3), (3, None), r"controls of sequence 0 have 6 frames.*the 5 frames.*the 3 steps to come"),
+        (real(3, 8, 3), (3, None), r"controls have shape \(3, 8, 3\), but X has 2 sequences"),
+        ([real(8, 3)], (3, None), "controls are given for 1 sequences, but X has 2"),
+        (
+            real(2, 8, 4),
+            (3, None),
+            "controls are vectors of length 4, but .* with vectors of length 3",
+        ),
+        (np.full((2, 8), 5), (None, 4), "controls hold 5 in sequence 0, frame 0.*integers from 0 to 3"),
+    ],
+)
+def test_wrong_future_controls(controls, known, message):
+    with pytest.raises(ValueError, match=message):
+        with_future(real(2, 5, 2), 3, {"observations": (2,)}, *known, controls=controls)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rpgssm.estimator import RPGSSM
+from rpgssm import RPGSSM, Cholesky, Free, Network
 
 from .worlds import simulate
 
@@ -19,10 +19,8 @@ def quick_compilation(compile_quickly):
 def quick(**settings) -> RPGSSM:
     """A small model that trains in no time."""
     usual: dict[str, Any] = {"latent_dim": 2, "encoder": "linear", "max_steps": 20, "batch_size": 8}
-    usual.update(
-        {"learning_rate": 3e-3, "initial_precision": 1.0, "verbose": False, "validation_fraction": None}, **settings
-    )
-    return RPGSSM(**usual)
+    usual |= {"learning_rate": 3e-3, "precision": Cholesky(start=1.0), "verbose": False, "validation_fraction": None}
+    return RPGSSM(**(usual | settings))
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +35,7 @@ def stationary(world):
 
 @pytest.fixture(scope="session")
 def free(world):
-    return quick(prior="free", max_steps=10).fit(world.x)
+    return quick(prior=Free(), max_steps=10).fit(world.x)
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +52,12 @@ def controlled(pushed):
 def discrete(pushed):
     """A network prior with a discrete input of three values."""
     u = (abs(pushed.u[..., 0]) * 2).clip(0, 2).astype(int)
-    return quick(max_steps=10, prior="network", learning_rate=0.05).fit(pushed.x, controls=u), u
+    return quick(max_steps=10, prior=Network(), learning_rate=0.05).fit(pushed.x, controls=u), u
 
 
 @pytest.fixture(scope="session")
 def two(world):
     """A model of two modalities."""
-    return quick(max_steps=10, data_dependent=True).fit({"left": world.x[..., :3], "right": world.x[..., 3:]})
+    return quick(max_steps=10, precision=Cholesky(data_dependent=True, start=1.0)).fit(
+        {"left": world.x[..., :3], "right": world.x[..., 3:]}
+    )

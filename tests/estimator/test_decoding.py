@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from rpgssm.data.shared import stored_once
-from rpgssm.estimator import RPGSSM
+from rpgssm import RPGSSM
+from rpgssm.data.repeated import is_repeated
+from rpgssm.estimator import _decoders
 from rpgssm.evaluation import collect
 
 
 def test_draws_follow_the_posterior(stationary, world):
     posterior = stationary.smooth(world.x)
-    assert stored_once(posterior.cov)
-    assert stored_once(collect(stationary.smooth, world.x, batch=4).cov)
-    draws = stationary._draws(posterior, 4000)
+    assert is_repeated(posterior.cov)
+    assert is_repeated(collect(stationary.smooth, world.x, batch=4).cov)
+    draws = _decoders._draws(posterior, 4000, seed=0)
     assert draws.shape == (10, 12, 4000, 2)
     np.testing.assert_allclose(draws.mean(2), posterior.mean, atol=0.06)
     spread = np.einsum("ntsk,ntsl->ntkl", *[draws - draws.mean(2, keepdims=True)] * 2) / 4000

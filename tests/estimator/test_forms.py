@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from rpgssm.data import Recording, as_sequences
-from rpgssm.estimator.results import form_of
 
 from .conftest import quick
 
@@ -48,29 +47,6 @@ def test_recordings_and_sequences_are_understood(stationary, world):
     assert_same(stationary.transform(Recording(world.x[2])), expected[2])
     rows = stationary.transform(Recording(world.x[:2], lengths=np.array([12, 7])))
     assert [len(row) for row in rows] == [12, 7]
-
-
-@pytest.mark.parametrize(
-    ("shape", "frame", "form"),
-    [
-        ((1, 1), (1,), "one"),
-        ((5,), (1,), "one"),
-        ((5, 1), (1,), "one"),
-        ((1, 5), (1,), "array"),
-        ((1, 5, 1), (1,), "array"),
-        ((2, 5), (1,), "array"),
-        ((6, 6), (6,), "one"),
-        ((1, 6, 6), (6, 6), "one"),
-        ((6, 6, 6), (6, 6), "one"),
-        ((1, 1, 6, 6), (6, 6), "array"),
-        ((4, 8, 8), (8, 8, 1), "one"),
-    ],
-)
-def test_forms_agree_with_how_the_door_reads_arrays(shape, frame, form):
-    x = np.zeros(shape, np.float32)
-    data, _ = as_sequences(x, frame_shapes={"a": frame})
-    assert form_of(x, data) == form
-    assert form == "array" or len(data) == 1
 
 
 def test_results_can_be_written_to(stationary, world):
@@ -141,7 +117,7 @@ def test_integer_images_are_scaled_and_said_to_be():
 
 def test_data_in_several_batches_give_the_same(stationary, world, monkeypatch):
     expected = stationary.smooth(world.x)
-    monkeypatch.setattr("rpgssm.estimator.inference.FRAMES", 36)
+    monkeypatch.setattr("rpgssm.estimator._inference.FRAMES", 36)
     out = stationary.smooth(world.x)
     assert_same(out.mean, expected.mean)
     assert_same(out.cov, expected.cov)

@@ -6,6 +6,8 @@ The world is linear and Gaussian with two latents; the exact smoother reaches a 
 import numpy as np
 import pytest
 
+from rpgssm import Cholesky, Controlled, Network
+
 from .conftest import quick
 from .worlds import linear_r2, simulate
 
@@ -28,7 +30,7 @@ def test_data_dependent_precision_sees_which_frames_are_noise():
     x = np.concatenate([x, bad[..., None]], -1).astype(np.float32)
     scores = {}
     for dependent in (False, True):
-        latents = learner(data_dependent=dependent, encoder="mlp").fit_transform(x)
+        latents = learner(precision=Cholesky(data_dependent=dependent, start=1.0), encoder="mlp").fit_transform(x)
         scores[dependent] = linear_r2(latents, world.z)
     assert scores[True] > 0.8
     assert scores[True] > scores[False] + 0.02
@@ -64,7 +66,7 @@ def test_two_modalities_are_better_than_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prior", ["controlled", "network"])
+@pytest.mark.parametrize("prior", [Controlled(), Network()], ids=["controlled", "network"])
 def test_controls_make_forecasts_better(prior):
     world = simulate(push=np.array([[1.0, 0.0], [0.0, 1.0]]), t=41)
     assert world.u is not None

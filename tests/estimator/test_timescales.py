@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rpgssm.estimator.timescales import timescales
+from rpgssm.estimator import timescales
 
 
 def test_decay_and_period_are_those_of_the_matrix():

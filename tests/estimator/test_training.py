@@ -7,20 +7,22 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from rpgssm import RPGSSM, Adam, Free, Prior, Stopping
 from rpgssm.data import as_sequences
-from rpgssm.estimator import RPGSSM, base
+from rpgssm.estimator import DataInfo, Prepared
 from rpgssm.training import TrainingDiverged, loop
 
 from .conftest import quick
 
 
 def test_conventions_of_scikit_learn(stationary):
-    matrix = 0.5 * np.eye(2)
-    model = RPGSSM(latent_dim=2, initial_transition=matrix, max_steps=7)
-    assert model.get_params()["initial_transition"] is matrix
+    prior = Prior(start=0.5 * np.eye(2))
+    model = RPGSSM(latent_dim=2, prior=prior, max_steps=7)
+    assert model.get_params()["prior"] is prior
     copy: Any = clone(model)
+    assert copy.get_params() == model.get_params()
     assert copy.get_params()["max_steps"] == 7
-    assert copy.set_params(max_steps=3, prior="free").max_steps == 3
+    assert copy.set_params(max_steps=3, prior=Free()).max_steps == 3
     assert not [name for name in vars(model) if name.endswith("_")]
     assert not hasattr(clone(stationary), "model_")
     assert stationary.n_features_in_ == 6
@@ -34,7 +36,7 @@ def test_the_same_seed_gives_the_same_model(world):
 
 @pytest.mark.parametrize(("encoder", "scale"), [("linear", 0.9), pytest.param("mlp", 0.98, marks=pytest.mark.slow)])
 def test_where_the_chain_starts_follows_from_the_encoder(world, encoder, scale):
-    model = quick(encoder=encoder, initial_scale=None, learning_rate=1e-9, max_steps=1).fit(world.x)
+    model = quick(encoder=encoder, learning_rate=1e-9, max_steps=1).fit(world.x)
     np.testing.assert_allclose(model.transition_, scale * np.eye(model.latent_dim), atol=1e-5)
 
 
@@ -46,7 +48,7 @@ def test_fit_learns_and_keeps_a_table(stationary):
 
 
 def test_partial_fit_goes_on(world):
-    model = quick(schedule="constant").partial_fit(world.x)
+    model = quick(optimizer=Adam(schedule="constant")).partial_fit(world.x)
     first = model.history_["loss"].copy()
     model.partial_fit(world.x)
     assert model.history_["step"].tolist() == [10, 20, 30, 40]
@@ -67,25 +69,30 @@ def test_the_best_of_several_starts_is_kept(world):
     np.testing.assert_allclose(model.transform(world.x), best.transform(world.x), atol=1e-3)
 
 
+def split(model, x) -> Prepared:
+    """The data of a fit, some of them held out."""
+    data, _ = as_sequences(x)
+    return model._split(Prepared(data, None, DataInfo.of(data)))
+
+
 @pytest.mark.slow
 def test_validation_data_choose_the_model(world):
-    model = quick(validate_every=10).fit(world.x[:8], validation=world.x[2:])
+    model = quick(stopping=Stopping(validate_every=10)).fit(world.x[:8], validation=world.x[2:])
     assert np.isfinite(model.history_["validation_loss"]).all()
     assert model.best_step_ in (10, 20)
-    held_out = base.SequenceEstimator._hold_out(quick(validation_fraction=0.4), as_sequences(world.x)[0], None, [])
-    assert [len(part) for part in held_out] == [6, 4]
+    prepared = split(quick(validation_fraction=0.4), world.x)
+    assert [len(part) for part in (prepared.data, prepared.held_out)] == [6, 4]
 
 
 def test_too_few_sequences_are_not_held_out(world):
-    notes = []
-    data, held_out = quick(validation_fraction=0.1)._hold_out(as_sequences(world.x)[0], None, notes)
-    assert len(data) == 10
-    assert held_out is None
-    assert "too few sequences" in notes[0]
+    prepared = split(quick(validation_fraction=0.1), world.x)
+    assert len(prepared.data) == 10
+    assert prepared.held_out is None
+    assert "too few sequences" in prepared.notes[0]
 
 
 def test_resumed_runs_end_where_whole_ones_do(world, tmp_path):
-    settings = {"schedule": "constant", "checkpoint_every": 5}
+    settings: dict[str, Any] = {"optimizer": Adam(schedule="constant"), "checkpoint_every": 5}
     whole = quick(**settings, max_steps=15).fit(world.x)
     part = quick(**settings, max_steps=10, checkpoint_dir=tmp_path).fit(world.x)
     with pytest.raises(FileExistsError, match="resume=True"):
@@ -142,7 +149,7 @@ def test_a_failing_callback_leaves_the_fitted_model_as_it_was(world):
 @pytest.mark.slow
 def test_divergence_is_an_error_that_names_the_step(world):
     with pytest.raises(TrainingDiverged, match="Try a lower learning rate"):
-        quick(learning_rate=1e30, clip_norm=None).fit(world.x)
+        quick(learning_rate=1e30, optimizer=Adam(clip_norm=None)).fit(world.x)
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def stages(fit: Callable[[], Any], count: int = 1) -> list[Stage]:
     def compiled(self: Any, state: Any, data: Any, validation: Any) -> None:
         zero, alive = np.zeros((), np.int32), jax.numpy.ones(state.step.shape, bool)
         advance = Program(jax.jit(self._advance_all).lower(state, alive, data, zero, zero))
-        found.append(Stage(advance, _leaves(state.params), _leaves(state.optimiser)))
+        found.append(Stage(advance, _leaves(state.params), _leaves(state.optimizer)))
         if validation is not None:
             found[-1].evaluate = Program(jax.jit(self._evaluate_all).lower(state.params, state.keys, validation))
         if len(found) == count:

@@ -15,6 +15,8 @@ import numpy as np
 
 import rpgssm
 from rpgssm import CPC, DCL, DKF, KVAE, RKN, RPGSSM, SVAE, LinearGaussianSSM
+from rpgssm.estimator import _formats, _saving
+from rpgssm.methods import all_methods
 
 Given = tuple[Any, dict[str, Any]]
 """The data of a fit, and what else is passed to `fit`."""
@@ -134,7 +136,79 @@ def made(kind: Callable[..., Any], **settings: Any) -> Callable[[], Any]:
     """Makes a small estimator."""
     usual = {"latent_dim": 3, "max_steps": 20, "batch_size": 6, "validation_fraction": None, "verbose": False}
     own = {name: made() if name == "encoder" and callable(made) else made for name, made in settings.items()}
-    return lambda: kind(**{**usual, **own})
+    return lambda: from_0_1(kind.__name__, **{**usual, **own})
+
+
+_TRAINING_0_1 = {
+    "latent_dim": 8,
+    "encoder": "auto",
+    "max_steps": 3000,
+    "batch_size": 32,
+    "learning_rate": 1e-3,
+    "prior_learning_rate": None,
+    "schedule": "cosine",
+    "clip_norm": 10.0,
+    "batches": "random",
+    "mirror": False,
+    "window": "auto",
+    "validation_fraction": 0.1,
+    "validate_every": 100,
+    "patience": None,
+    "n_init": 1,
+    "checkpoint_dir": None,
+    "checkpoint_every": 500,
+    "random_state": 0,
+    "verbose": True,
+}
+DEFAULTS_0_1: dict[str, dict[str, Any]] = {
+    "RPGSSM": {
+        **_TRAINING_0_1,
+        "learning_rate": None,
+        "precision": "cholesky",
+        "data_dependent": False,
+        "initial_precision": 0.1,
+        "prior": "auto",
+        "marginal": "auto",
+        "mixture_times": 8,
+        "posterior_gradient": True,
+        "initial_transition": "identity",
+        "initial_scale": None,
+        "widen": None,
+        "widen_steps": 100,
+        "widen_settings": None,
+        "widen_components": 25,
+    },
+    "SVAE": {**_TRAINING_0_1, "precision": "diagonal", "data_dependent": False, "initial_precision": 1.0},
+    "RKN": {**_TRAINING_0_1, "data_dependent": True, "initial_precision": 1.0},
+    "LinearGaussianSSM": {"latent_dim": 8, "components": 50, "tolerance": 1e-5, "random_state": 0, "verbose": True},
+}
+
+
+def from_0_1(method: str, **settings: Any) -> Any:
+    """An estimator with settings as they were spelled in rpgssm 0.1, by the reader of its saved folders."""
+    old = {**DEFAULTS_0_1.get(method, _TRAINING_0_1), **settings}
+    folder, encoder, custom = old.pop("checkpoint_dir", None), old.get("encoder"), []
+    if isinstance(encoder, Mapping):
+        custom = [name for name, one in encoder.items() if not isinstance(one, str)]
+        old["encoder"] = {name: None if name in custom else one for name, one in encoder.items()}
+    elif encoder is not None and not isinstance(encoder, str):
+        custom, old["encoder"] = ["observations"], None
+    if isinstance(old.get("initial_transition"), np.ndarray):
+        old["initial_transition"] = old["initial_transition"].tolist()
+    config = {"format": 1, "estimator": method, "parameters": old, "custom_encoders": custom}
+    config |= {"structure": {"wide": True}, "data": {}, "decoders": [], "training": {}}
+    new, _ = _formats.newest(config, {})
+    own = {} if not custom else {"encoder": encoder}
+    if new["method"] == "Stack":
+        first, second = (stage(one, own if i == 0 else {}) for i, one in enumerate(new["settings"]["stages"]))
+        return rpgssm.Stack([first.set_params(checkpoint_dir=folder), second])
+    made = _saving.from_settings(all_methods()[new["method"]], new["settings"], own, Path())
+    return made if folder is None else made.set_params(checkpoint_dir=folder)
+
+
+def stage(settings: dict[str, Any], own: dict[str, Any]) -> RPGSSM:
+    """One stage of a stack."""
+    return _saving.from_settings(RPGSSM, {k: v for k, v in settings.items() if k != "kind"}, own, Path())
 
 
 def given(X: Callable[[], Any], **more: Callable[[], Any]) -> Callable[[], Given]:
@@ -453,12 +527,12 @@ FOLDERS: dict[str, Folder] = {
         (*DRIVEN, "reconstruct"),
     ),
     "linear-gaussian": Folder(
-        lambda: LinearGaussianSSM(latent_dim=2, max_steps=5, verbose=False),
+        lambda: LinearGaussianSSM(latent_dim=2, iterations=5, verbose=False),
         given(lambda: with_gaps(short())),
         (*CHAIN, "reconstruct"),
     ),
     "linear-gaussian-components": Folder(
-        lambda: LinearGaussianSSM(latent_dim=2, components=5, max_steps=5, verbose=False),
+        lambda: LinearGaussianSSM(latent_dim=2, components=5, iterations=5, verbose=False),
         given(spots),
         (*CHAIN, "reconstruct"),
     ),
@@ -619,7 +693,7 @@ LOSSES: dict[str, Callable[[Path], Table]] = {
     "uninterrupted-constant": training(fifty(**_RESUMED, schedule="constant"), _RESUMED_DATA),
     "prolonged": prolonged,
     "em": training(
-        lambda: LinearGaussianSSM(latent_dim=3, max_steps=50, verbose=False), given(lambda: with_gaps(vectors()))
+        lambda: LinearGaussianSSM(latent_dim=3, iterations=50, verbose=False), given(lambda: with_gaps(vectors()))
     ),
 }
 

@@ -4,24 +4,24 @@ import contextlib
 import io
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "study" / "results"
 
 
 def markdown() -> str:
-    """What `rpgssm experiment table` prints: accuracies against the aims, and all methods."""
-    from rpgssm import cli
+    """What `rpgssm-study table` prints: accuracies against the aims, and all methods."""
+    from rpgssm_study import cli
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        cli.main(["experiment", "table", "--results", str(RESULTS)])
+        cli.main(["table", "--results", str(RESULTS)])
     return printed.getvalue()
 
 
 def in_report() -> dict[str, str]:
     """The tables of the report as they stand in its page, by the name of their section."""
-    from rpgssm.experiments.report import sections
-    from rpgssm.experiments.report.collection import Collection
-    from rpgssm.experiments.report.page import _table
+    from rpgssm.report.page import _table
+    from rpgssm_study.report import sections
+    from rpgssm_study.report.collection import Collection
 
     collection = Collection.read(RESULTS, "compact")
     found = {}
@@ -32,11 +32,11 @@ def in_report() -> dict[str, str]:
 
 
 def report(folder: Path) -> str:
-    """The page that `rpgssm experiment report` writes."""
-    from rpgssm import cli
+    """The page that `rpgssm-study report` writes."""
+    from rpgssm_study import cli
 
     with contextlib.redirect_stdout(io.StringIO()):
-        cli.main(["experiment", "report", "--results", str(RESULTS), "--output", str(folder)])
+        cli.main(["report", "--results", str(RESULTS), "--output", str(folder)])
     return (folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -1,14 +1,11 @@
-"""What the user sees, and TensorBoard."""
+"""What the user sees of the progress."""
 
 import io
 import math
-import sys
 
-import pytest
 from rich.console import Console
 
-from rpgssm.training import Report, TensorBoard, TrainingConfig, train
-from rpgssm.training.history import History
+from rpgssm.training import Training, train
 from rpgssm.training.progress import ProgressDisplay
 
 from .toys import line, regression, squared_error
@@ -44,32 +41,12 @@ def test_bar_on_a_terminal():
 
 
 def test_silence(capfd):
-    train(line(), squared_error, regression(), TrainingConfig(max_steps=3), progress=False)
+    train(line(), squared_error, regression(), Training(max_steps=3), progress=False)
     assert capfd.readouterr() == ("", "")
 
 
 def test_one_line_at_least(capfd):
-    train(line(), squared_error, regression(), TrainingConfig(max_steps=3))
+    train(line(), squared_error, regression(), Training(max_steps=3))
     out, err = capfd.readouterr()
     assert out == ""
     assert "step 3/3" in err
-
-
-def test_tensorboard_events(tmp_path):
-    pytest.importorskip("tensorboardX")
-    history = History(["step", "loss", "validation_loss"], [[1, 2.0, math.nan]])
-    board = TensorBoard(tmp_path)
-    board(Report(1, history.rows, history, None))
-    board(Report(1, history.rows, history, None, model_index=1))
-    board.close()
-    (alone,) = tmp_path.glob("events*")
-    (second,) = (tmp_path / "model-1").glob("events*")
-    for file in (alone, second):
-        assert b"loss" in file.read_bytes()
-        assert b"validation" not in file.read_bytes()
-
-
-def test_tensorboard_missing(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ImportError, match="pip install tensorboardX"):
-        TensorBoard(tmp_path)

@@ -1,12 +1,8 @@
-"""Exact Gaussian-chain inference and the free energy: pure functions on arrays.
-
-Nothing here knows about networks, training or files. Shapes are batch first, `(batch, time, latent)`.
-"""
+"""Exact inference in Gaussian chains, and the free energy: pure functions on arrays (batch, time, latent)."""
 
 from .canonical import CanonicalForm as CanonicalForm
 from .canonical import canonical_form as canonical_form
 from .canonical import project_singular_values as project_singular_values
-from .canonical import spectral_radius as spectral_radius
 from .checks import check as check
 from .checks import check_chain as check_chain
 from .checks import check_potentials as check_potentials
@@ -15,6 +11,9 @@ from .forecast import forecast as forecast
 from .free_energy import FreeEnergyInfo as FreeEnergyInfo
 from .free_energy import free_energy as free_energy
 from .memory import predict_memory as predict_memory
+from .nonlinear import KnownModel as KnownModel
+from .nonlinear import filter_known as filter_known
+from .nonlinear import smooth_known as smooth_known
 from .online import OnlineOutput as OnlineOutput
 from .online import OnlineState as OnlineState
 from .online import online_start as online_start

@@ -1,12 +1,12 @@
-"""The canonical form of a stable linear chain, and how to keep a transition matrix within it.
+"""The canonical form of a stable linear chain, and the projection of a transition matrix to it.
 
-The library's prior is the stationary chain z_t | z_{t-1} ~ N(A z_{t-1}, I - AA') with marginals N(0, I). For I - AA' to
-be a covariance the singular values of A are held below 1, by a projection after every optimiser step
+The library's prior is the stationary chain z_t | z_{t-1} ~ N(A z_{t-1}, I - AA') with marginals N(0, I). I - AA' is a
+covariance if the singular values of A are below 1, which a projection after every optimiser step ensures
 (`project_singular_values`).
 
-Nothing is lost by this form: Lemma 1 says that any stable chain becomes one with zero bias and stationary law N(0, I)
-under an invertible affine map u = Gz + c, and that the distribution of data is unchanged if emissions undo the map.
-`canonical_form` computes it, on the host and in float64; it is not meant for use under `jit`.
+This form is general (Lemma 1). An invertible affine map u = Gz + c gives any stable chain zero bias and the stationary
+law N(0, I), and emissions that undo the map leave the distribution of data unchanged. `canonical_form` computes the
+map on the host in float64, not under `jit`.
 """
 
 from typing import Literal
@@ -24,16 +24,16 @@ from .types import GaussianChain
 def project_singular_values(
     A: Float[Array, "*lead k k"], maximum: float = 1 - 1e-3, mode: Literal["clip", "scale"] = "clip"
 ) -> Float[Array, "*lead k k"]:
-    """The matrix with singular values of at most `maximum`; one that has them already is returned bit for bit.
+    """Bring the singular values of A to at most `maximum`; a matrix within the bound returns bit for bit.
 
-    `clip` lowers only the singular values that are too large (the closest such matrix to A), `scale` multiplies A by
-    one number. Projecting twice is the same as projecting once, also after rounding. Apply it between optimiser steps
-    rather than inside the objective: where singular values coincide their decomposition has no derivative.
+    `clip` lowers only the singular values above the bound (the closest such matrix to A); `scale` multiplies A by one
+    number. A second projection changes nothing, also after rounding. Apply it between optimiser steps, not inside the
+    objective: equal singular values have no derivative.
     """
     if mode not in ("clip", "scale"):
         raise ValueError(f"mode must be 'clip' or 'scale', not {mode!r}")
-    # Rounding leaves the largest singular value of a product USV' up to about 5√k eps away from where S has it (as
-    # measured, k up to 64): aim a little lower, so that the result keeps the bound and passes the test at the end.
+    # Rounding moves the largest singular value of a product USV' by up to about 5√k eps (measured, k up to 64). Aim a
+    # little lower, so that the result keeps the bound and passes the test at the end.
     target = maximum * (1 - 8 * A.shape[-1] ** 0.5 * float(jnp.finfo(A.dtype).eps))
     if mode == "scale":
         s = jnp.linalg.svd(A, compute_uv=False)
@@ -44,16 +44,11 @@ def project_singular_values(
     return jnp.where(s[..., :1, None] > maximum, projected, A)
 
 
-def spectral_radius(A: Float[Array, "*lead k k"]) -> Float[Array, "*lead"]:
-    """The largest modulus of an eigenvalue: below 1 for a stable chain, and never above the largest singular value."""
-    return jnp.max(jnp.abs(jnp.linalg.eigvals(A)), -1)
-
-
 class CanonicalForm(eqx.Module):
     """The chain u_1 ~ N(m1, Q1), u_{t+1} | u_t ~ N(A u_t, I - AA') of the variables u = Gz + c.
 
-    Its stationary law is N(0, I); it is in that law from the start only if the given chain was in its own (m1 = 0 and
-    Q1 = I). The singular values of A are at most 1; below 1 if the given Q was positive definite.
+    Its stationary law is N(0, I). It starts in that law if the given chain started in its own (m1 = 0 and Q1 = I). The
+    singular values of A are at most 1, and below 1 for a positive definite Q of the given chain.
     """
 
     m1: Float[Array, " k"]
@@ -65,12 +60,12 @@ class CanonicalForm(eqx.Module):
 
     @property
     def b(self) -> Float[Array, " k"]:
-        """The bias: zero, that is the point of it."""
+        """The bias, always zero."""
         return jnp.zeros_like(self.m1)
 
     @property
     def Q(self) -> Float[Array, "k k"]:
-        """I - AA', which is GQG' of the given Q."""
+        """I - AA' = GQG' with the Q of the given chain."""
         return eye_like(self.A) - mm(self.A, self.A.T)
 
     def to_canonical(self, z: Float[Array, "*lead k"]) -> Float[Array, "*lead k"]:
@@ -82,7 +77,7 @@ class CanonicalForm(eqx.Module):
         return mv(self.G_inverse, u - jnp.broadcast_to(self.c, u.shape))
 
     def chain(self, length: int) -> GaussianChain:
-        """The canonical chain of `length` frames, with its own initial law."""
+        """The canonical chain of `length` frames, with the initial law (m1, Q1)."""
         return GaussianChain.time_invariant(self.m1, self.Q1, self.A, self.b, self.Q, length)
 
 
@@ -95,9 +90,9 @@ def canonical_form(
 ) -> CanonicalForm:
     """Bring z_1 ~ N(m1, Q1), z_{t+1} | z_t ~ N(A z_t + b, Q) to canonical form (Lemma 1).
 
-    Raises ValueError if the chain is not stable or if its stationary covariance is singular. G is determined up to a
-    rotation from the left; here its rows are the principal axes of the stationary law, by decreasing variance, each
-    with its largest entry positive.
+    Raises ValueError if the chain is not stable or its stationary covariance is singular. G is unique up to a rotation
+    from the left: its rows here are the principal axes of the stationary law, by decreasing variance, each with its
+    largest entry positive.
     """
     latent = ("latent", m1.shape[-1])
     for name, x, ndim in [("m1", m1, 1), ("Q1", Q1, 2), ("A", A, 2), ("b", b, 1), ("Q", Q, 2)]:
@@ -127,7 +122,7 @@ def canonical_form(
     G, G_inverse = (U / np.sqrt(variances)).T, U * np.sqrt(variances)
     # u_{t+1} = Gz_{t+1} + c = GAG⁻¹(u_t - c) + Gb + c + noise has the bias (I - GAG⁻¹)c + Gb, which vanishes for
     #   c = (GAG⁻¹ - I)⁻¹Gb = -G(I - A)⁻¹b = -Gm∞
-    # (the lemma's formula, sign included): the map subtracts the stationary mean. And GQ∞G' = I turns Q∞ = AQ∞A' + Q
+    # (the lemma's formula, sign included), so the map subtracts the stationary mean. And GQ∞G' = I turns Q∞ = AQ∞A' + Q
     # into GQG' = I - GAG⁻¹(GAG⁻¹)'.
     c = -G @ np.linalg.solve(np.eye(len(A_)) - A_, b_)
     parts = (G @ m1_ + c, _sym(G @ Q1_ @ G.T), G @ A_ @ G_inverse, G, G_inverse, c)
@@ -137,12 +132,12 @@ def canonical_form(
 def _stationary_covariance(A: Float[np.ndarray, "k k"], Q: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     """Q∞ = Σ_i AⁱQA'ⁱ, the solution of Q∞ = AQ∞A' + Q, by doubling the number of terms.
 
-    A sum of positive semidefinite terms does not come out indefinite. (Solvers that map the equation to the continuous
-    one may, where A has an eigenvalue close to -1: there that map has its pole.)
+    A sum of positive semidefinite terms stays positive semidefinite. (Solvers that map the equation to the continuous
+    one can fail for an eigenvalue of A close to -1, the pole of that map.)
     """
     total = Q
     for _ in range(64):  # 2⁶⁴ terms: enough for any spectral radius below 1 in float64
-        # with the first n terms S and A ↦ Aⁿ, the next n terms are AⁿSA'ⁿ
+        # S is the sum of the first n terms and A holds Aⁿ: the next n terms are AⁿSA'ⁿ
         more = A @ total @ A.T
         total, A = _sym(total + more), A @ A
         if np.all(np.diag(more) <= np.finfo(np.float64).eps * np.diag(total)):

@@ -1,27 +1,28 @@
-"""Checks of what a user passes in: they say what is wrong, where, and what to do about it.
+"""Checks of chains and potentials; errors name the array, the place and the remedy.
 
-Compiled code cannot raise on the values in an array, and what it makes of a wrong one is a NaN far from where it came
-from. So these functions are called once, outside of `jit`, before the work starts. Under `jit` they still check shapes
-and dtypes, and skip the values, which are not known there.
+Compiled code cannot raise on the values in an array, and a wrong one shows as NaN far from its origin. So call these
+functions once, outside of `jit`, before the work starts. Under `jit` they check shapes and dtypes, but not the unknown
+values.
 
-Positions are counted from 0, as in indexing. Masked frames may hold anything. Values are checked in whole arrays, and
-definiteness by a Cholesky factorisation; eigenvalues are computed only if that fails.
+Messages count positions from 0, as in indexing. Masked frames may hold anything. A Cholesky factorisation checks
+definiteness; only if it fails are eigenvalues computed.
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from .types import Chain, GaussianChain, Potentials, StationaryChain, as_potentials
 
-Axes = tuple[str, ...]  # what the leading axes of an array count
-Dims = tuple[tuple[str, int | None], ...]  # names of axes, and their lengths where only one is right
-BLOCK = 2**21  # entries of matrices that are looked at together, which bounds the memory for their copies in float64
+AnyArray = Shaped[Array | np.ndarray, "..."]
+Axes = tuple[str, ...]  # names of the leading axes of an array
+Dims = tuple[tuple[str, int | None], ...]  # names of axes, with the length required or None
+BLOCK = 2**21  # entries of matrices to check together, which bounds the memory of their copies in float64
 
 
 def check(chain: Chain, potentials: Potentials | Sequence[Potentials]) -> None:
@@ -71,7 +72,7 @@ def check_chain(chain: Chain) -> None:
 
 
 def check_potentials(potentials: Potentials | Sequence[Potentials], chain: Chain) -> None:
-    """Raise ValueError if the potentials are not valid or do not fit the chain, which is taken to be valid itself.
+    """Raise ValueError if the potentials are not valid, or do not fit the (valid) chain.
 
     Several modalities are a tuple of potentials.
     """
@@ -163,21 +164,22 @@ def _check_values(name: str, modality: Potentials) -> None:
 # single arrays
 
 
-def is_concrete(x: Any) -> bool:
-    """Whether the values of an array are known, that is whether it is not being traced by `jit`, `grad` or `vmap`."""
+def is_concrete(x: object) -> bool:
+    """Whether x is an array with known values, not one that `jit`, `grad` or `vmap` traces."""
     return isinstance(x, np.ndarray | jax.Array) and not isinstance(x, jax.core.Tracer)
 
 
-def check_array(name: str, x: Any, floating: bool = True) -> None:
-    """Raise if x is not an array, or not one of floating-point numbers."""
-    if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+def check_array(name: str, x: object, floating: bool = True) -> None:
+    """Raise if x is not an array, or not an array of floating-point numbers."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None or not hasattr(x, "shape"):
         raise ValueError(f"{name} is a {type(x).__name__}, not an array: convert it with jnp.asarray")
-    if floating and not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} has dtype {x.dtype}, not a floating-point one: convert it with .astype(jnp.float32)")
+    if floating and not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"{name} has dtype {dtype}, not a floating-point one: convert it with .astype(jnp.float32)")
 
 
-def check_shape(name: str, x: Any, dims: Dims, hint: str | None = None) -> None:
-    """Raise if x has another number of axes, or one of another length than the one given."""
+def check_shape(name: str, x: AnyArray, dims: Dims, hint: str | None = None) -> None:
+    """Raise if the number of axes or a length differs from `dims`."""
     if len(x.shape) == len(dims) and all(n in (None, m) for (_, n), m in zip(dims, x.shape, strict=True)):
         return
     expected = ", ".join(axis if n is None else f"{axis}={n}" for axis, n in dims)
@@ -185,17 +187,17 @@ def check_shape(name: str, x: Any, dims: Dims, hint: str | None = None) -> None:
 
 
 def check_finite(
-    name: str, x: Any, axes: Axes = (), observed: Bool[np.ndarray, "..."] | None = None, hint: str | None = None
+    name: str, x: AnyArray, axes: Axes = (), observed: Bool[np.ndarray, "..."] | None = None, hint: str | None = None
 ) -> None:
-    """Raise if a value is NaN or infinite where there is an observation. `axes` name the leading axes of x."""
+    """Raise if an observed value is NaN or infinite. `axes` name the leading axes of x."""
     if is_concrete(x):
         bad = _reduce(~np.isfinite(np.asarray(x)), axes, observed)
         if bad.any():
             _fail(f"{name} is not finite", bad, axes, hint or "look for a division by zero or an overflow before it")
 
 
-def check_covariance(name: str, x: Any, axes: Axes = (), observed: Bool[np.ndarray, "..."] | None = None) -> None:
-    """Raise if a (finite) matrix is not symmetric or has a negative eigenvalue, each beyond rounding."""
+def check_covariance(name: str, x: AnyArray, axes: Axes = (), observed: Bool[np.ndarray, "..."] | None = None) -> None:
+    """Raise if a (finite) matrix is not symmetric or has a negative eigenvalue, beyond rounding errors."""
     if not is_concrete(x):
         return
     x = np.asarray(x)
@@ -215,13 +217,13 @@ def check_covariance(name: str, x: Any, axes: Axes = (), observed: Bool[np.ndarr
 
 
 def _defects(M: Float[np.ndarray, "n k k"], eps: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Each matrix's asymmetry and negative eigenvalue; zero if they are no more than rounding of its entries."""
+    """The asymmetry and the most negative eigenvalue of each matrix; zero if within rounding errors."""
     k = M.shape[-1]
     rounding = 32 * k * eps * np.abs(M).max((-2, -1))
     asymmetry = np.abs(M - M.swapaxes(-1, -2)).max((-2, -1))
     asymmetry[asymmetry <= rounding] = 0
     negative = np.zeros(len(M))
-    try:  # raised by the rounding error; and a little more, for matrices of zeros
+    try:  # the diagonal is raised by the rounding error, and by a little more for matrices of zeros
         np.linalg.cholesky(M + (rounding + 1e-300)[:, None, None] * np.eye(k))
     except np.linalg.LinAlgError:
         smallest = np.linalg.eigvalsh(M)[:, 0]
@@ -229,7 +231,7 @@ def _defects(M: Float[np.ndarray, "n k k"], eps: float) -> tuple[Float[np.ndarra
     return asymmetry, negative
 
 
-def _check_same_dtype(name: str, x: Any, other_name: str, other: Any) -> None:
+def _check_same_dtype(name: str, x: AnyArray, other_name: str, other: AnyArray) -> None:
     if x.dtype != other.dtype:
         raise ValueError(
             f"{name} has dtype {x.dtype} but {other_name} has {other.dtype}: convert one of them with .astype"
@@ -239,7 +241,7 @@ def _check_same_dtype(name: str, x: Any, other_name: str, other: Any) -> None:
 def _reduce(
     bad: Bool[np.ndarray, "..."], axes: Axes, observed: Bool[np.ndarray, "..."] | None
 ) -> Bool[np.ndarray, "..."]:
-    """Whether anything is bad along the axes that have no name, where there is an observation."""
+    """Whether an observed value is bad, along all axes without a name."""
     bad = np.asarray(bad.any(tuple(range(len(axes), bad.ndim))))
     return bad if observed is None else bad & observed
 
@@ -248,12 +250,12 @@ def _first(bad: Bool[np.ndarray, "..."]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
 
 
-def _fail(what: str, bad: Bool[np.ndarray, "..."], axes: Axes, todo: str, detail: str | None = None) -> NoReturn:
-    """Raise, naming the first bad place and the number of the others."""
+def _fail(problem: str, bad: Bool[np.ndarray, "..."], axes: Axes, todo: str, detail: str | None = None) -> NoReturn:
+    """Raise, naming the first bad place and the number of others."""
     place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _first(bad), strict=True))
     more = int(bad.sum()) - 1
     notes = [detail] if detail else []
     notes += [f"and {more} more place{'s' * (more > 1)}"] if more else []
     raise ValueError(
-        what + (f" at {place}" if place else "") + (f" ({'; '.join(notes)})" if notes else "") + f": {todo}"
+        problem + (f" at {place}" if place else "") + (f" ({'; '.join(notes)})" if notes else "") + f": {todo}"
     )

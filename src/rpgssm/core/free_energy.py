@@ -1,18 +1,18 @@
-"""The auxiliary free energy: the lower bound on the likelihood that training maximises.
+"""The auxiliary free energy: the lower bound of the likelihood that training maximises.
 
-Per sequence, up to the constant -TJ log N,
+For each sequence, up to the constant -TJ log N, it is
 
     G^n = log Z^n + Σ_t Σ_j [ Φ(q_t) - Φ(p̄ ⊕ f_jt^n) - log 1/N Σ_n' exp( Φ(q_t ⊕ f_jt^n') - Φ(p̄ ⊕ f_jt^n') ) ]
 
 with Φ(h, Λ) = ½h'Λ⁻¹h - ½log|Λ| and ⊕ the sum of natural parameters. log Z is the filter's normaliser, q_t the exact
 posterior marginals, p̄ a fixed reference Gaussian (the stationary marginal N(0, I)), and the mixture runs over the
-sequences of the batch at the same time t. No chain KL and no pairwise posterior covariances are needed: with q exact,
+sequences of the batch at the same time t. No chain KL and no pairwise posterior covariances enter: for the exact q,
 Σ_t <log fΔ>_q - KL(q‖p) = log Z identically.
 
-A masked observation has the zero potential, its bracket is dropped, and it takes no part in the mixtures of the others.
+A masked observation has the zero potential. Its bracket is dropped, and the mixtures of the others leave it out.
 
-Which observations make up the mixture is a choice (`marginal`): those of the batch at the same time, those of the batch
-at other times as well (`offsets`), or a Gaussian with their moments.
+`marginal` and `offsets` choose the members of the mixture: the observations of the batch at the same time, also those
+at other times, or a Gaussian with their moments.
 """
 
 from typing import Literal
@@ -31,13 +31,13 @@ from .pairs import pair_log_normalisers
 from .shared_mixture import shared_terms
 from .smoother import Covariance, Method, infer, precision_in_lanes
 from .stationary import StationaryInference
-from .types import Chain, Natural, Potentials, StationaryChain, as_potentials
+from .types import Chain, Natural, Potentials, StationaryChain, as_potentials, standard_normal
 
 Marginal = Literal["empirical", "gaussian"]
 
 
 class FreeEnergyInfo(eqx.Module):
-    """The terms of the free energy, summed over time for each sequence (and each modality j where it says so).
+    """The terms of the free energy, summed over time: one per sequence, or per modality j and sequence.
 
     `free_energy = log_z + Σ_j (posterior - recognition - mixture)`.
     """
@@ -80,45 +80,24 @@ def free_energy(
 ) -> tuple[Float[Array, ""], FreeEnergyInfo]:
     """The loss, -Σ_n G^n per observed (n, t, j), and its terms.
 
-    `reference` is p̄ in natural parameters, (latent,) and (latent, latent), or with a leading time axis; by default
-    N(0, I) for the stationary chain and the prior marginals, moment-matched over the batch, for a general one.
+    `reference` is p̄ in natural parameters, (latent,) and (latent, latent), or with a leading time axis. The default is
+    N(0, I) for the stationary chain, and for a general chain its marginals, moment-matched over the batch.
     `posterior_gradient=False` stops the gradient at the posterior marginals (as in EM; it tends to diverge).
-    `marginal` says which distribution of observations the model is given: the "empirical" one, or a "gaussian" one with
-    the moments of all frames of the batch, for encoders that are linear and precisions that are shared.
-    `offsets`, of which the first must be 0, let the empirical mixture at time t run over the frames of the batch at
-    times t + offset (round the end), and not only at t: more members, for data that are stationary.
-    `lanes` is how many pairs of the data-dependent case are handled side by side; None: as many as suit the cache.
+    `marginal` is the distribution of observations: "empirical", or "gaussian" with the moments of all frames of the
+    batch, for linear encoders and shared precisions.
+    `offsets` extend the empirical mixture at time t to the frames of the batch at times t + offset (modulo T), for
+    stationary data. The first offset must be 0.
+    `lanes` is the number of pairs to compute in parallel with data-dependent precisions; None fits the cache.
     """
     potentials = as_potentials(potentials)
     _check_marginal(marginal, offsets, potentials)
     if offsets is not None:
         offsets = jnp.asarray(offsets, jnp.int32)
-    return _free_energy(
-        chain,
-        potentials,
-        reference,
-        offsets,
-        posterior_gradient=posterior_gradient,
-        marginal=marginal,
-        method=method,
-        covariance=covariance,
-        lanes=lanes,
-    )
+    return _free_energy(chain, potentials, reference, offsets, posterior_gradient, marginal, method, covariance, lanes)
 
 
 @compiled("posterior_gradient", "marginal", "method", "covariance", "lanes")
-def _free_energy(
-    chain: Chain,
-    potentials: tuple[Potentials, ...],
-    reference: Natural | None,
-    offsets: Int[Array, " r"] | None,
-    *,
-    posterior_gradient: bool,
-    marginal: Marginal,
-    method: Method,
-    covariance: Covariance,
-    lanes: int | None,
-) -> tuple[Float[Array, ""], FreeEnergyInfo]:
+def _free_energy(chain, potentials, reference, offsets, posterior_gradient, marginal, method, covariance, lanes):
     log_z, q = _posterior_marginals(chain, potentials, method, covariance)
     if not posterior_gradient:
         q = jax.lax.stop_gradient(q)
@@ -138,10 +117,9 @@ def _free_energy(
 
 
 def default_reference(chain: Chain, dtype) -> Natural:
-    """p̄: the marginal of the stationary chain; for a general chain its marginals, moment-matched over the batch."""
+    """p̄: the marginal of the stationary chain, or a general chain's marginals, moment-matched over the batch."""
     if isinstance(chain, StationaryChain):
-        k = chain.latent_dim
-        return Natural(jnp.zeros((k,), dtype), jnp.eye(k, dtype=dtype))
+        return standard_normal(chain.latent_dim, dtype)
     prior = time_first(chain)
     m, S = prior_means(prior.m1, prior.A, prior.b), prior_covariances(prior.Q1, prior.A, prior.Q)
     centre = jnp.mean(m, 1, keepdims=True)
@@ -151,10 +129,10 @@ def default_reference(chain: Chain, dtype) -> Natural:
 
 
 def _posterior_marginals(chain, potentials, method, covariance):
-    """log Z (batch,) and the posterior marginals."""
+    """log Z of each sequence, and the posterior marginals."""
     i = infer(chain, potentials, method=method, covariance=covariance)
     if isinstance(i, StationaryInference):
-        h, precision = i.shift(), i.precision()
+        h, precision = i.information_vector(), i.precision()
         cov, logdet = spd_inverse(precision, 1.0, i.layout)
         return i.log_z(i.layout.apply(cov, h)), _Marginals(h, precision, cov, logdet, i.layout)
     mean, cov = i.update(i.h + i.e, i.Lam + i.E)
@@ -175,21 +153,14 @@ def _with_time(reference: Natural) -> Natural:
     return Natural(jnp.atleast_2d(reference.h), jnp.atleast_3d(reference.precision.T).T)
 
 
-def _modality(
-    q: _Marginals,
-    p: Potentials,
-    reference: Natural,
-    standard: bool,
-    offsets: Int[Array, " r"] | None,
-    lanes: int | None,
-):
-    """One modality's three sums over time, each (batch,), and its number of observations.
+def _modality(q: _Marginals, p: Potentials, reference: Natural, standard: bool, offsets, lanes):
+    """Three sums over time of one modality, each (batch,), and its number of observations.
 
-    `standard` says that the reference is N(0, I).
+    `standard`: the reference is N(0, I).
     """
     ref = _with_time(reference)
-    everywhere = p.precision.shared and p.mask is None and q.precision.shape[1] == 1
-    if everywhere and q.layout is Rows and standard and offsets is None:
+    all_shared = p.precision.shared and p.mask is None and q.precision.shape[1] == 1
+    if all_shared and q.layout is Rows and standard and offsets is None:
         return _all_shared(q, p)
     o = q.layout
     batch, time, _ = p.shape
@@ -223,7 +194,7 @@ def _modality(
     mask = p.mask.T
     present = _members(mask, offsets, Rows)
     count = jnp.sum(present, -1, keepdims=True).astype(h.dtype)
-    # where nothing at all is observed the logits are left as they are: the result is dropped, but stays finite
+    # without any observation the logits stay as they are: the result is dropped, but must be finite
     logits = jnp.where(present[:, None, :] | (count[..., None] == 0), logits, -jnp.inf)
     mixture = jax.nn.logsumexp(logits, -1) - jnp.log(jnp.maximum(count, 1))
     sums = (jnp.sum(jnp.where(mask, x, 0), 0) for x in (phi_q, phi_f, mixture))
@@ -231,7 +202,7 @@ def _modality(
 
 
 def _members(x: Array, offsets: Int[Array, " r"] | None, layout: Layout) -> Array:
-    """What the mixture at each t is made of: the frames of all sequences at t + offset, side by side."""
+    """The members of the mixture at each t: the frames of all sequences at t + offset, along the batch axis."""
     if offsets is None:
         return x
     time = x.shape[0]
@@ -243,7 +214,7 @@ def _members(x: Array, offsets: Int[Array, " r"] | None, layout: Layout) -> Arra
 
 
 def _all_shared(q: _Marginals, p: Potentials):
-    """The same three sums when posterior and recognition covariances are shared and the reference is N(0, I)."""
+    """The sums of `_modality` for shared posterior and recognition covariances and the reference N(0, I)."""
     h, Lam = jnp.moveaxis(p.h, 0, 1), p.precision.dense()
     time, batch, _ = h.shape
     both = jnp.concatenate([(q.precision + Lam)[:, 0], (eye_like(Lam) + Lam)[None]])
@@ -260,7 +231,7 @@ def _all_shared(q: _Marginals, p: Potentials):
 
 
 def _shared_pairs(q: _Marginals, h: Float[Array, "t ..."], Lam: Float[Array, "k k"]) -> Float[Array, "t b c"]:
-    """Φ(q_t^n ⊕ f_t^n') where the precision of f is shared: one factorisation per posterior, not per pair.
+    """Φ(q_t^n ⊕ f_t^n') for a shared precision of f: one factorisation per posterior, not per pair.
 
     With S = (Λ_q + Λ)⁻¹:  ½(h_q + h')'S(h_q + h') - ½log|Λ_q + Λ|  =  ½h_q'Sh_q + h_q'Sh' + ½h'Sh' - ½log|...|.
     """

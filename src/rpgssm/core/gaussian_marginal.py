@@ -1,15 +1,15 @@
-"""The terms of the free energy when the observations are taken to be Gaussian, and not just those that were seen.
+"""The terms of the free energy for a Gaussian distribution of observations.
 
-The model is p(z_1..T) Π_t p₀(x_t) f(z_t | x_t)/F(z_t) with F(z) = ∫ p₀(x) f(z | x) dx. Usually p₀ is the empirical
-distribution of the batch and F a mixture of its factors. N sharp factors cannot fill a space of many dimensions, and no
-frame is worth more than log N: once a model could do better than that, its likelihood no longer asks for the truth.
+The model is p(z_1..T) Π_t p₀(x_t) f(z_t | x_t)/F(z_t) with F(z) = ∫ p₀(x) f(z | x) dx. For the empirical p₀ of a batch,
+F is a mixture of its N factors, and the gain of a frame is at most log N. N sharp factors cannot fill a space of many
+dimensions: at this limit the likelihood no longer favours the true model.
 
-Where information vectors h are linear in x and the precision Λ is one constant, a Gaussian p₀ with the data's mean and
-covariance gives F in closed form, with S₀ = (Λ_p̄ + Λ)⁻¹ and the moments of h over all observed frames,
+With information vectors h linear in x and a constant precision Λ, a Gaussian p₀ with the data's mean and covariance
+gives F in closed form, with S₀ = (Λ_p̄ + Λ)⁻¹ and the moments of h over all observed frames,
 
-    F = N( S₀(h_p̄ + h̄), S₀ + S₀ Cov(h) S₀ ),
+    F = N( S₀(h_p̄ + h̄), S₀ + S₀ Cov(h) S₀ ).
 
-the limit of infinitely many sequences if the data are Gaussian. <log F>_q then needs no bound of its own.
+For Gaussian data this is the limit of infinitely many sequences. <log F>_q then has a closed form too.
 """
 
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def gaussian_terms(
 ) -> tuple[Float[Array, " b"], Float[Array, " b"], Float[Array, " b"], Float[Array, ""]]:
     """Σ_t Φ(q), Σ_t Φ(p̄ ⊕ f) and Σ_t (Φ(q) + <log F - log p̄>_q) over observed frames, and their number.
 
-    `mean` and `cov` are those of q, time first and in the given layout; the reference has a time axis (maybe of 1).
+    `mean` and `cov` belong to q, time first in the given layout. The reference has a time axis, perhaps of length 1.
     """
     o, h = layout, p.masked_h()
     seen = jnp.ones(h.shape[:2], h.dtype) if p.mask is None else p.mask.astype(h.dtype)

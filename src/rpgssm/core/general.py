@@ -1,17 +1,16 @@
 """Inference for a general chain: predicted moments from the past, natural-parameter messages from the future.
 
-First the chain is centred: z_t = m_t + z̃_t with m_t the prior mean, so that biases and initial means drop out of all
-recursions at once (a potential (h, Λ) on z is the potential (h - Λm, Λ) on z̃, times exp(h'm - ½m'Λm)).
+The chain is centred first: z_t = m_t + z̃_t with the prior mean m_t, so biases and initial means drop out of all
+recursions. A potential (h, Λ) on z is the potential (h - Λm, Λ) on z̃, times exp(h'm - ½m'Λm).
 
-The Kalman filter on z̃ needs no code of its own: its covariance recursion
+The covariance recursion of the Kalman filter on z̃,
 
     P_{t+1} = Q_t + A_t (P_t⁻¹ + Λ_t)⁻¹ A_t'
 
-is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with the parts exchanged (M = P, Λ = Q, K = A',
-N = Λ), and its gain K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ is the one by which predicted means move. They do so as
-m_{t+1} = G_t m_t + A_t V_t h_t, with V = (P⁻¹ + Λ)⁻¹ the filtered covariance; the shorter G_t (m_t + P_t h_t) is
-the same but loses all digits when Λ is large. So both directions again run side by
-side. Neither P, Q nor Λ is ever inverted.
+is the message recursion M_{s+1} = Λ_{s+1} + K_s'(M_s⁻¹ + N_s)⁻¹K_s with other letters (M = P, Λ = Q, K = A', N = Λ).
+Its gain G = K'(I + MN)⁻¹ = A(I + PΛ)⁻¹ moves the predicted means, m_{t+1} = G_t m_t + A_t V_t h_t, with the filtered
+covariance V = (P⁻¹ + Λ)⁻¹. (The shorter G_t (m_t + P_t h_t) is equal, but loses all digits when Λ is large.) So one
+recursion runs both directions in parallel, and never inverts P, Q or Λ.
 """
 
 from typing import NamedTuple
@@ -21,14 +20,14 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .layout import Rows
-from .linalg import eye_like, mm, mv, shrink, spd_inverse, sym, transpose
+from .linalg import eye_like, mm, mv, posterior_covariance, spd_inverse, sym, transpose
 from .messages import Kernels, Messages, pull_back
 from .recurrence import Driver, linear_recurrence
 from .types import GaussianChain
 
 
 class GeneralInference(NamedTuple):
-    """All messages, time first, of the centred variables. Covariance batch axis c is 1 or the batch."""
+    """All messages of the centred variables, time first. The covariances' batch axis c is 1 or the batch."""
 
     prior_mean: Float[Array, "t p k"]
     offset: Float[Array, " b"]  # Σ_t h'm - ½m'Λm
@@ -41,8 +40,8 @@ class GeneralInference(NamedTuple):
     messages: Messages
 
     def update(self, g: Float[Array, "t b k"], M: Float[Array, "t c k k"]):
-        """Predicted moments times the potential (g, M): V = (P⁻¹ + M)⁻¹, mean = m + V(g - Mm)."""
-        V = shrink(self.P, M)
+        """The predicted moments updated by the potential (g, M): V = (P⁻¹ + M)⁻¹, mean = m + V(g - Mm)."""
+        V = posterior_covariance(self.P, M)
         return self.m + Rows.apply(V, g - Rows.apply(M, self.m)), V
 
     def log_determinant(self) -> Float[Array, " c"]:
@@ -55,15 +54,13 @@ class GeneralInference(NamedTuple):
 
 
 def log_det_one_plus(P: Float[Array, "*n k k"], M: Float[Array, "*n k k"]) -> Float[Array, "*n"]:
-    """log|I + PM| by the derivative-safe route: tr-free, through one step of messages without a kernel."""
-    zero = jnp.zeros_like(P)[None, None]
-    kernels = Kernels(zero.reshape(1, 1, -1, *P.shape[-2:]), M.reshape(1, 1, -1, *M.shape[-2:]))
-    messages = Messages(*pull_back(kernels, P.reshape(1, 1, -1, *P.shape[-2:]), "sequential"))  # pyright: ignore[reportGeneralTypeIssues]
-    return messages.logdet.reshape(P.shape[:-2])
+    """log|I + PM| by one step of messages without a kernel, for its derivative rule."""
+    zero, P_, M_ = (x.reshape(1, 1, -1, *x.shape[-2:]) for x in (jnp.zeros_like(P)[None, None], P, M))
+    return pull_back(Kernels(zero, M_), P_).logdet.reshape(P.shape[:-2])
 
 
 class TimeFirst(NamedTuple):
-    """A general chain's arrays with time first and a batch axis (of length 1 if there was none)."""
+    """The arrays of a general chain with time first and a batch axis (length 1 if all sequences share the chain)."""
 
     m1: Float[Array, "p k"]
     Q1: Float[Array, "p k k"]
@@ -73,17 +70,12 @@ class TimeFirst(NamedTuple):
 
 
 def time_first(chain: GaussianChain) -> TimeFirst:
-
-    def lead(x, timed):
-        x = x if chain.batched else x[None]
-        return jnp.moveaxis(x, 0, 1) if timed else x
-
-    m1, Q1 = lead(chain.m1, False), lead(chain.Q1, False)
-    return TimeFirst(m1, Q1, lead(chain.A, True), lead(chain.b, True), lead(chain.Q, True))
+    m1, Q1, *timed = (x if chain.batched else x[None] for x in (chain.m1, chain.Q1, chain.A, chain.b, chain.Q))
+    return TimeFirst(m1, Q1, *(jnp.moveaxis(x, 0, 1) for x in timed))
 
 
 def prior_means(m1: Float[Array, "p k"], A: Float[Array, "s p k k"], b: Float[Array, "s p k"]):
-    """m_1 .. m_T of the prior."""
+    """Means m_1 .. m_T of the prior."""
 
     def step(m, inputs):
         m = mv(inputs[0], m) + inputs[1]
@@ -109,7 +101,7 @@ def infer_general(
     driver: Driver,
     directions: int = 2,
 ) -> GeneralInference:
-    """Messages in both directions, or only from the past."""
+    """Run the messages in both directions, or only from the past."""
     length = h.shape[0]
     if chain.A.shape[-3] != length - 1:
         raise ValueError(
@@ -123,14 +115,14 @@ def infer_general(
     offset = jnp.sum((h - 0.5 * Lm) * mean, (0, 2))
     h = h - Lm
 
-    # the parts of each direction, in the order in which it meets them
+    # the inputs of each direction, in its own order
     c = max(Lam.shape[1], prior.A.shape[1])
     full = lambda x: jnp.broadcast_to(x, (x.shape[0], c, *x.shape[2:]))  # noqa: E731
     A, Q, Lam = full(prior.A), full(prior.Q), full(Lam)
     Q_before = jnp.concatenate([full(prior.Q1[None]), Q])
     pair = lambda past, future: jnp.stack([past, future[::-1]][:directions], 1)  # noqa: E731
     kernels = Kernels(pair(transpose(A), A), pair(Lam[:-1], Q))
-    messages = Messages(*pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver))  # pyright: ignore[reportGeneralTypeIssues]
+    messages = pull_back(kernels, pair(Q_before[:-1], Lam[1:]), driver)
     E = in_time(messages.E)
     P = Q_before + E[:, 0]
     V = messages.Mt[:, 0]
@@ -142,7 +134,7 @@ def infer_general(
 
 
 def in_time(x: Float[Array, "s d *rest"]) -> Float[Array, "t d *rest"]:
-    """Put messages in the order of time: the forward ones start, the backward ones end with the empty message."""
+    """Put messages in the order of time; the first message from the past and the last future one are 0."""
     empty = jnp.zeros_like(x, shape=(1, *x.shape[2:]))
     past = jnp.concatenate([empty, x[:, 0]])
     if x.shape[1] == 1:
@@ -151,6 +143,6 @@ def in_time(x: Float[Array, "s d *rest"]) -> Float[Array, "t d *rest"]:
 
 
 def natural_marginals(inference: GeneralInference, mean, V):
-    """Posterior marginals (h, Λ) of the original variables from their moments."""
+    """Posterior marginals (h, Λ) of the original variables, and log|Λ|, from centred moments."""
     precision, logdet = spd_inverse(V + eye_like(V) * jnp.finfo(V.dtype).tiny ** 0.5)
     return Rows.apply(precision, mean + inference.prior_mean), precision, -logdet

@@ -1,7 +1,7 @@
-"""How much memory the free energy will need, before it is asked for.
+"""An estimate of the memory that the free energy needs, for choosing a batch size.
 
-The estimate counts the arrays that live at the same time in one evaluation of the value and the gradient. It is meant
-for choosing a batch size, not for accounting: it is within a factor of two of what the compiler reports.
+It counts the arrays alive at the same time in one evaluation of value and gradient, and is within a factor of two of
+the compiler's report.
 """
 
 from .layout import Lanes, choose_layout
@@ -21,8 +21,8 @@ def predict_memory(
 ) -> int:
     """Bytes needed by `free_energy` and its gradient.
 
-    `shared`: precisions do not depend on the data; `masked`: there are masks (or ragged sequences), so that covariances
-    differ between sequences all the same.
+    `shared`: precisions do not depend on the data. `masked`: there are masks or ragged sequences, so covariances differ
+    between sequences even with shared precisions.
     """
     frames = batch * time
     matrix = latent * latent

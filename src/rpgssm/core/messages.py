@@ -1,15 +1,16 @@
-"""Messages along a Gaussian chain: one step, three ways to run it, one derivative.
+"""Messages along a Gaussian chain: one step, a sequential and a parallel scan, one derivative.
 
-The idea. Write the chain relative to its prior marginals. The posterior marginal is then
+Relative to the prior marginals of the chain, the posterior marginal is
 
     q(z_t) ∝ p(z_t) · α_t(z_t) · ψ_t(z_t) · β_t(z_t)
 
-where ψ_t is the potential of frame t and the messages α (from the past) and β (from the future) are Gaussian potentials
-exp(-½ z'Ez + e'z) with E positive semidefinite. *Both* are obtained by the same operation: pulling a potential back
-through a linear-Gaussian kernel. β goes through the chain's own kernels z_{t+1} = A z_t + N(0, Q); α goes through the
-time-reversed kernels z_t = Ã z_{t+1} + N(0, Q̃). For the stationary chain the reversed kernel is simply A', I - A'A.
-So the two directions run side by side as one recursion, nothing is ever inverted but I + (positive semidefinite), no
-covariance can lose its sign, and a missing frame is the zero potential.
+where ψ_t is the potential of frame t. The messages α (from the past) and β (from the future) are Gaussian potentials
+exp(-½ z'Ez + e'z) with E positive semidefinite. One operation gives *both*: the pull-back of a potential through a
+linear-Gaussian kernel. β uses the chain's own kernels z_{t+1} = A z_t + N(0, Q); α uses the time-reversed kernels
+z_t = Ã z_{t+1} + N(0, Q̃). For the stationary chain the reversed kernel is (A', I - A'A).
+
+So one recursion runs both directions in parallel. It inverts only I + (positive semidefinite), its covariances stay
+positive semidefinite, and a missing frame is the zero potential.
 
 One step. The potential (g, M) on y, pulled back through y = K x + N(0, N), is the potential (e, E) on x:
 
@@ -17,31 +18,29 @@ One step. The potential (g, M) on y, pulled back through y = K x + N(0, N), is t
     W = (I + MN)⁻¹  = I - M̃N              e = K'W g =: G g
     log c = ½ g'Ñg - ½ log|I + MN|,       Ñ = NW = (N⁻¹ + M)⁻¹
 
-The matrices do not depend on the data vectors g, so the recursion over E runs first (here), for one covariance if all
-sequences share it, and the vectors follow as a linear recurrence with gains G (`recurrence`).
+The matrices do not depend on the data vectors g. So the recursion over E runs first (here), once for all sequences
+that share covariances. The vectors follow from a linear recurrence with gains G (`recurrence`).
 
-Derivative. dM̃ = W dM W' - M̃ dN M̃, dW = -dM̃ N - M̃ dN and d log|I+MN| = tr(Ñ dM) + tr(M̃ dN) lead to a *linear* backward
-recursion, M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s, with no factorisation in it: it is written by hand below and serves all
-drivers alike.
+Derivative. dM̃ = W dM W' - M̃ dN M̃, dW = -dM̃ N - M̃ dN and d log|I+MN| = tr(Ñ dM) + tr(M̃ dN) give a *linear* backward
+recursion without factorisations, M̄_s = G_s'(Ē_s + M̄_{s+1})G_s + Y_s. It is written out below, for both drivers.
 """
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .compiling import custom_vjp
 from .layout import sum_to
 from .linalg import cholesky_psd, eye_like, inverse_factor, log_determinant, mm, sym, tmm, transpose
 from .recurrence import Driver, conjugate_recurrence, shift
 
 
 class Kernels(NamedTuple):
-    """Zero-mean kernels x ↦ Kx + N(0, N) of both directions, in the order in which the messages meet them.
+    """Zero-mean kernels x ↦ Kx + N(0, N) of both directions, each in the order of its messages.
 
-    The first axis is 1 if the kernel is the same at every step, the third is 1 if it is the same for all sequences.
+    The first axis has length 1 if all steps share the kernel, the third if all sequences do.
     """
 
     K: Float[Array, "s d c k k"]
@@ -49,7 +48,7 @@ class Kernels(NamedTuple):
 
 
 def general_step(K, N, E, Lam):
-    """One step for any kernel, with singular noise or none: M = LL', M̃ = L(I + L'NL)⁻¹L'."""
+    """One step for any kernel, also with singular or no noise: M = LL', M̃ = L(I + L'NL)⁻¹L'."""
     L = cholesky_psd(sym(E + Lam))
     Z = inverse_factor(eye_like(E) + sym(mm(tmm(L, N), L)), 1.0)
     F = mm(Z, transpose(L))
@@ -58,7 +57,7 @@ def general_step(K, N, E, Lam):
 
 
 class Messages(NamedTuple):
-    """Information matrices of the messages at steps 1..S, the gains that lead there, M̃, and log|I + MN|."""
+    """Information matrices of the messages at steps 1..S, the gains G, M̃, and log|I + MN| of each step."""
 
     E: Float[Array, "s d c k k"]
     G: Float[Array, "s d c k k"]
@@ -66,9 +65,9 @@ class Messages(NamedTuple):
     logdet: Float[Array, "s d c"]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(2)
 def pull_back(kernels: Kernels, Lam: Float[Array, "s d c k k"], driver: Driver = "sequential") -> Messages:
-    """Matrices of all messages: start with no message, add Λ_s, pull back through kernel s, and so on."""
+    """Matrices of all messages: start with no message; at each step add Λ_s and pull back through kernel s."""
     return _evaluate(kernels, Lam, driver)[0]
 
 
@@ -95,8 +94,8 @@ def _evaluate(kernels, Lam, driver):
 def parallel_information(K, N, Lam):
     """M_s = Λ_s + E_s at all steps by an associative scan.
 
-    An element (K, N, J) stands for the map E ↦ J + K'(E⁻¹ + N)⁻¹K of an incoming message. Two of them compose to one of
-    the same kind. With (J₁⁻¹ + N₂)⁻¹ = M̃ and W = (I + J₁N₂)⁻¹ = I - M̃N₂:
+    An element (K, N, J) is the map E ↦ J + K'(E⁻¹ + N)⁻¹K of an incoming message. The composition of two elements is
+    an element. With (J₁⁻¹ + N₂)⁻¹ = M̃ and W = (I + J₁N₂)⁻¹ = I - M̃N₂:
         K = K₁W'K₂,   N = N₁ + K₁(N₂ - N₂M̃N₂)K₁',   J = J₂ + K₂'M̃K₂.
     """
 
@@ -106,13 +105,9 @@ def parallel_information(K, N, Lam):
         W = eye_like(Mt) - mm(Mt, N2)
         return mm(mm(K1, transpose(W)), K2), sym(N1 + mm(mm(K1, mm(N2, W)), transpose(K1))), J2 + E
 
-    # element s: kernel s-1 followed by adding Λ_s; the first one forgets whatever came before
+    # element s: kernel s-1, then adding Λ_s; the first element ignores its input
     start = jnp.zeros_like(Lam[:1])
-    elements = (
-        jnp.concatenate([start, K[:-1]]),
-        jnp.concatenate([start, N[:-1]]),
-        Lam,
-    )
+    elements = jnp.concatenate([start, K[:-1]]), jnp.concatenate([start, N[:-1]]), Lam
     return lax.associative_scan(combine, elements)[2]
 
 
@@ -139,7 +134,7 @@ def _pull_back_bwd(driver, saved, cotangents):
 
 
 def _contract(a, b, shape):
-    """Σ a b over the repeated axes, as one long matrix product where there are any."""
+    """Sum the products ab over the axes broadcast from `shape`, as one long matrix product where possible."""
     s, _, c, _, _ = shape
     full = jnp.broadcast_shapes(a.shape, b.shape)
     a, b = jnp.broadcast_to(a, full), jnp.broadcast_to(b, full)

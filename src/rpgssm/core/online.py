@@ -1,7 +1,7 @@
 """Filtering one frame at a time: (state, potential) → state.
 
-The state is what the past says about the frame to come, before it is seen. Stepping through a sequence gives the same
-filtered marginals and the same log Z as `smoother.filter` on the whole of it.
+The state is the prediction of the next frame. The steps through a sequence give the filtered marginals and the log Z of
+`smoother.filter` on the whole sequence.
 """
 
 import equinox as eqx
@@ -10,13 +10,13 @@ from jaxtyping import Array, Float, Int
 
 from .compiling import compiled
 from .general import log_det_one_plus
-from .information import Kernel, information_step, stationary_kernel
-from .linalg import eye_like, mm, mv, shrink, spd_covariance, spd_inverse, sym, transpose
+from .information import StationaryKernel, information_step, stationary_kernel
+from .linalg import eye_like, mm, mv, posterior_covariance, spd_covariance, spd_inverse, sym, transpose
 from .types import Chain, GaussianChain, StationaryChain
 
 
 class OnlineState(eqx.Module):
-    """What frames 1..t-1 say about z_t, and the log-normaliser so far.
+    """The prediction of z_t from frames 1..t-1, and their log-normaliser.
 
     For the stationary chain (a, C) is the message exp(-½z'Cz + a'z) relative to the prior N(0, I); for a general chain
     it is the predicted mean and covariance.
@@ -29,7 +29,7 @@ class OnlineState(eqx.Module):
 
 
 class OnlineOutput(eqx.Module):
-    """z_t given frames 1..t, and log Z of these frames."""
+    """The marginal of z_t given frames 1..t, and log Z of these frames."""
 
     mean: Float[Array, "batch k"]
     cov: Float[Array, "batch k k"]
@@ -50,9 +50,9 @@ def online_start(chain: Chain, batch: int = 1) -> OnlineState:
 def online_step(
     chain: Chain, state: OnlineState, h: Float[Array, "batch k"], Lam: Float[Array, "batch k k"]
 ) -> tuple[OnlineState, OnlineOutput]:
-    """Take in the potential (h, Λ) of one frame (zero if it is missing) and move on by one transition.
+    """Condition on the potential (h, Λ) of one frame (zero if missing), then predict the next frame.
 
-    After the last transition of a general chain the state stays at its last frame.
+    Steps beyond the length of a general chain repeat its last transition.
     """
     if isinstance(chain, StationaryChain):
         return _stationary_step(chain, state, h, Lam)
@@ -65,16 +65,16 @@ def _stationary_step(chain, state, h, Lam):
     mean = mv(V, g)
     last = spd_inverse(eye_like(M) + M, 1.0)[1]
     now = state.log_z + 0.5 * jnp.sum(g * mean, -1) - 0.5 * last
-    # pull (g, M) back through the reversed kernel; the frames so far are worth ½g'Sg - ½log|I + MN|, S = (N⁻¹ + M)⁻¹
+    # pull (g, M) back through the reversed kernel; this adds ½g'Sg - ½log|I + MN| to log Z, with S = (N⁻¹ + M)⁻¹
     kernel, log_N = stationary_kernel(chain.A)
-    (E, G, logdet), Z = information_step(Kernel(*(x[0] for x in kernel)), M)
+    (E, G, logdet), Z = information_step(StationaryKernel(*(x[0] for x in kernel)), M)
     log_z = state.log_z + 0.5 * jnp.sum(mv(Z, g) ** 2, -1) - 0.5 * (logdet + log_N[0])
     return OnlineState(mv(G, g), E, log_z, state.time + 1), OnlineOutput(mean, V, now)
 
 
 def _general_step(chain: GaussianChain, state, h, Lam):
     m, P = state.a, state.C
-    V = shrink(P, Lam)
+    V = posterior_covariance(P, Lam)
     r = h - mv(Lam, m)
     mean = m + mv(V, r)
     quadratic = jnp.sum(r * mv(V, r) + (h + r) * m, -1)

@@ -1,28 +1,28 @@
-"""Log-normalisers of all pairs: Φ(q_t^n ⊕ f_t^n') for every n, n', t, when both precisions depend on the data.
+"""Log-normalisers of all pairs, Φ(q_t^n ⊕ f_t^n') for every n, n', t, with data-dependent precisions.
 
-These are B²T small systems, the dominant cost of the free energy with data-dependent precision. Nothing of size
-B²T·K² is ever stored: the pairs are visited in chunks of some thousand, side by side (`linalg.sweep`), and the backward
-pass visits them again. The derivative of a log-normaliser is just the Gaussian's moments:
+These are B²T small systems, the dominant cost of the free energy with data-dependent precisions. Memory never holds
+B²T·K² numbers: `linalg.sweep` computes the pairs in chunks of some thousand, and the backward pass repeats them. The
+moments of the Gaussian are the derivative of its log-normaliser:
 
     Φ(h, Λ) = ½ h'Λ⁻¹h - ½ log|Λ|,      dΦ = μ'dh - ½ (Σ + μμ') : dΛ,      Σ = Λ⁻¹, μ = Σh.
 
-A Gaussian (h, Λ) travels as one augmented symmetric matrix [[Λ, h], [h', 0]], so that ⊕ is a sum of matrices, and with
+A Gaussian (h, Λ) is stored as one augmented symmetric matrix [[Λ, h], [h', 0]]. Then ⊕ is a sum of matrices, and with
 μ̃ = (μ, -1) the derivative above is -½(Σ + μ̃μ̃').
 """
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .compiling import custom_vjp
 from .layout import Layout, Rows
 from .linalg import sweep
 
-CHUNK = 2**15  # numbers in the augmented matrices handled side by side: they should fit the cache,
-FEWEST = 96  # but not so few pairs that the loop costs more than the arithmetic
-_FUSE = 16  # largest K for which the value is one fused kernel
+CHUNK = 2**15  # numbers in the augmented matrices of a chunk, which should fit the cache
+MIN_PAIRS = 96  # per chunk: with fewer the loop costs more than the arithmetic
+MAX_FUSED_DIM = 16  # the largest K for which one fused kernel computes the value
 
 
 def augment(h: Float[Array, "t ..."], Lam: Float[Array, "t ..."], layout: Layout) -> Float[Array, "m m t n"]:
@@ -46,7 +46,7 @@ def pair_log_normalisers(
 ) -> Float[Array, "t b c"]:
     """Φ(q_t^b ⊕ f_t^c) for all t, b, c. Every sum of precisions must be positive definite.
 
-    `lanes` pairs are handled side by side; None chooses.
+    `lanes` is the number of pairs to compute in parallel; None fits the cache.
     """
     Wq, Wf = augment(hq, Lq, layout), augment(hf, Lf, layout)
     m, _, time, batch = Wq.shape
@@ -55,7 +55,7 @@ def pair_log_normalisers(
     pad = chunks * frames - time
 
     def prepare(W):
-        # padded frames get the identity so that nothing there is singular
+        # padding frames get the identity, which is not singular
         eye = jnp.eye(m, dtype=W.dtype).at[-1, -1].set(0)[..., None, None]
         W = jnp.concatenate([W, jnp.broadcast_to(eye, (m, m, pad, W.shape[-1]))], 2) if pad else W
         return jnp.moveaxis(W.reshape(m, m, chunks, frames, -1), 2, 0)
@@ -65,14 +65,14 @@ def pair_log_normalisers(
 
 
 def chunk_frames(time: int, batch: int, latent: int, lanes: int | None = None) -> int:
-    """Frames per chunk, so that one chunk has about `lanes` pairs (one n' at a time)."""
-    lanes = max(CHUNK // (latent + 1) ** 2, FEWEST) if lanes is None else lanes
+    """Frames per chunk, for about `lanes` pairs in a chunk (one n' at a time)."""
+    lanes = max(CHUNK // (latent + 1) ** 2, MIN_PAIRS) if lanes is None else lanes
     return max(1, min(time, -(-lanes // batch)))
 
 
-@jax.custom_vjp
+@custom_vjp()
 def _pairs(Wq: Float[Array, "m m t b"], Wf: Float[Array, "m m t c"]) -> Float[Array, "t b c"]:
-    value = _fused_value if Wq.shape[0] - 1 <= _FUSE else _swept_value
+    value = _fused_value if Wq.shape[0] - 1 <= MAX_FUSED_DIM else _swept_value
     phi = lax.map(partial(value, Wq), jnp.moveaxis(Wf, -1, 0))
     return jnp.moveaxis(phi, 0, -1)
 
@@ -80,8 +80,8 @@ def _pairs(Wq: Float[Array, "m m t b"], Wf: Float[Array, "m m t c"]) -> Float[Ar
 def _fused_value(Wq, Wf):
     """Elimination written out element by element.
 
-    One output per pair, so the compiler makes a single loop of it in which all intermediate values stay in registers.
-    Column j of the factor, unnormalised: c_j = w_j - Σ_{i<j} c_i c_i[j]/c_i[i]; the last row carries h.
+    There is one output per pair, so the compiler makes a single loop and keeps intermediate values in registers.
+    Column j of the factor, unnormalised: c_j = w_j - Σ_{i<j} c_i c_i[j]/c_i[i]; the last row holds h.
     """
     m, info = Wq.shape[0], jnp.finfo(Wq.dtype)
     eps, tiny = float(info.eps), float(info.tiny) ** 0.5
@@ -95,8 +95,8 @@ def _fused_value(Wq, Wf):
                 w = w - c[i] * s
             column[i] = w
         # no pivot below the rounding error of its diagonal entry (see linalg.sweep)
-        least = jnp.maximum(0.5 * eps * jnp.abs(Wq[j, j] + Wf[j, j][:, None]), tiny)
-        column[j] = jnp.maximum(column[j], least)
+        smallest = jnp.maximum(0.5 * eps * jnp.abs(Wq[j, j] + Wf[j, j][:, None]), tiny)
+        column[j] = jnp.maximum(column[j], smallest)
         columns.append(column)
         reciprocals.append(1 / column[j])
     quadratic = sum(c[m - 1] ** 2 * r for c, r in zip(columns, reciprocals, strict=True))
@@ -117,20 +117,20 @@ def _pairs_bwd(saved, phi_bar):
     Wq, Wf = saved
     m, _, *lead = Wq.shape
 
-    def visit(total, inputs):
-        W, w = inputs  # one n': its augmented matrices (m, m, t) and the cotangents (t, b)
+    def add_member(total, inputs):
+        W, w = inputs  # of one n': augmented matrices (m, m, t) and cotangents (t, b)
         R, _ = sweep((Wq + W[..., None]).reshape(m, m, -1), m - 1)
         mu = R[-1].at[-1].set(-1)
         moments = jnp.where(_last(m), 0, R) + mu[:, None] * mu[None]
         weighted = (-0.5 * w.reshape(-1) * moments).reshape(m, m, *lead)
         return total + weighted, jnp.sum(weighted, -1)
 
-    total, each = lax.scan(visit, jnp.zeros_like(Wq), (jnp.moveaxis(Wf, -1, 0), jnp.moveaxis(phi_bar, -1, 0)))
+    total, each = lax.scan(add_member, jnp.zeros_like(Wq), (jnp.moveaxis(Wf, -1, 0), jnp.moveaxis(phi_bar, -1, 0)))
     return total, jnp.moveaxis(each, 0, -1)
 
 
 def _last(m):
-    """Where the augmented row and column are."""
+    """A mask of the augmented row and column."""
     last = jnp.arange(m) == m - 1
     return (last[:, None] | last[None])[..., None]
 

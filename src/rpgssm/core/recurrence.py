@@ -1,28 +1,27 @@
-"""Linear recurrences: the only things that run along time, apart from the covariance recursion itself.
+"""Linear recurrences along time.
 
-Given the gains, the information vectors of all messages (and every backward pass) obey one of
+Given the gains, the information vectors of all messages, and all backward passes, obey one of
 
     vectors:    x_{s+1} = G_s (x_s + a_s) + c_s        x_0 = 0
     matrices:   X_s = G_s'(X_{s+1} + Z_s)G_s + Y_s     X_S = 0
 
 Both run as a sequential scan (best on CPU) or an associative scan (best on GPU and TPU), in either layout. Time is the
-first axis. In `Rows` the gains may be shared by all sequences: one matrix product then serves the whole batch.
+first axis. In `Rows` all sequences may share the gains: then one matrix product serves the whole batch.
 """
 
-from functools import partial
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .compiling import custom_vjp
 from .layout import Layout, Rows
 
 Driver = Literal["sequential", "parallel"]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+@custom_vjp(3, 4, 5)
 def linear_recurrence(
     G: Float[Array, "s ..."],
     a: Float[Array, "s ..."],
@@ -34,7 +33,7 @@ def linear_recurrence(
     """x_1 .. x_S of x_{s+1} = G_s (x_s + a_s) + c_s, x_0 = 0; with `reverse`, x_s = G_s (x_{s+1} + a_s) + c_s."""
     if driver == "sequential":
         shared = layout is Rows and G.shape[-3] == 1
-        gains = layout.transpose(G[..., 0, :, :]) if shared else G  # transposed once here rather than in every step
+        gains = layout.transpose(G[..., 0, :, :]) if shared else G  # transposed once, not in every step
 
         def step(x, inputs):
             gain, a, c = inputs
@@ -60,8 +59,8 @@ def _forward(G, a, c, driver, layout, reverse):
 
 def _backward(driver, layout, reverse, saved, x_bar):
     G, a, x, no_offset = saved
-    # With y_s = x_s + a_s:  ȳ_s = G_s'(x̄_s + ȳ_{s+1}): the same recurrence, the other way, with transposed gains.
-    y_bar = jnp.asarray(linear_recurrence(layout.transpose(G), x_bar, None, driver, layout, not reverse))
+    # With y_s = x_s + a_s:  ȳ_s = G_s'(x̄_s + ȳ_{s+1}), the same recurrence in reverse with transposed gains.
+    y_bar = linear_recurrence(layout.transpose(G), x_bar, None, driver, layout, not reverse)
     lam = x_bar + shift(y_bar, not reverse)
     y = a + shift(x, reverse)
     return layout.outer(lam, y, G.shape[-3]), y_bar, None if no_offset else lam
@@ -71,7 +70,7 @@ linear_recurrence.defvjp(_forward, _backward)
 
 
 def shift(x: Float[Array, "s ..."], back: bool = False) -> Float[Array, "s ..."]:
-    """What entered each step: x_0 = 0, x_1, .. x_{S-1}; with `back` the same from the other end."""
+    """The input of each step, x_0 = 0, x_1, .. x_{S-1}; with `back`, x_2, .. x_S, 0."""
     zero = jnp.zeros_like(x[:1])
     return jnp.concatenate([x[1:], zero] if back else [zero, x[:-1]])
 
@@ -83,13 +82,13 @@ def conjugate_recurrence(
     driver: Driver = "sequential",
     layout: Layout = Rows,
 ) -> Float[Array, "s ..."]:
-    """X_s = G_s'(X_{s+1} + Z_s)G_s + Y_s from the end, X_S = 0, with Z and Y symmetric.
+    """X_s = G_s'(X_{s+1} + Z_s)G_s + Y_s from the end, X_S = 0, with symmetric Z and Y.
 
-    This is how derivatives of covariances travel.
+    The derivatives of covariances obey this recurrence.
     """
     mm, mm_now, transpose = layout.mm, layout.mm_now, layout.transpose
     if driver == "sequential":
-        # products like contiguous operands: transposed once here rather than in every step
+        # products are faster with contiguous operands: transpose once, not in every step
         transposed = transpose(G) if layout is Rows else None
 
         def step(X, inputs):

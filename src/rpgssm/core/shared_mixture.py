@@ -1,25 +1,25 @@
-"""The terms of the free energy when all covariances are shared: a few products per frame, and their derivative by hand.
+"""The terms of the free energy with shared covariances: a few products per frame, and their derivative.
 
-With g the posterior information vectors, h those of the potentials, and per frame V = Λ_q⁻¹, S = (Λ_q + Λ)⁻¹ and
-S₀ = (Λ_p̄ + Λ)⁻¹, up to log-determinants that do not depend on the data:
+With posterior information vectors g, information vectors h of the potentials, and for each frame V = Λ_q⁻¹,
+S = (Λ_q + Λ)⁻¹ and S₀ = (Λ_p̄ + Λ)⁻¹, up to log-determinants that do not depend on the data,
 
     Φ(q)        = ½ g'Vg
     Φ(p̄ ⊕ f)    = ½ h'S₀h
     Φ(q ⊕ f')   = ½ g'Sg + g'Sh' + ½ h''Sh'
     mixture     = ½ g'Sg + log Σ_n' exp( g'Sh' + ½ h''(S - S₀)h' )
 
-so that B×B logits per frame come from one product. The backward pass needs the softmax weights w only:
+so one product gives the B×B logits of a frame. The backward pass needs the softmax weights w only:
     ∂ mixture/∂g = S(g + Σ w h'),   ∂/∂h' = Σ w S g + (Σ_n w)(S - S₀)h',   ∂/∂S = ½gg' + g(Σ w h')' + ½ (Σ_n w) h'h''.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .compiling import custom_vjp
 from .linalg import mm, sym, transpose
 
 
-@jax.custom_vjp
+@custom_vjp()
 def shared_terms(
     g: Float[Array, "t b k"],
     h: Float[Array, "t b k"],
@@ -27,7 +27,7 @@ def shared_terms(
     S: Float[Array, "t k k"],
     S0: Float[Array, "r k k"],
 ) -> tuple[Float[Array, "t b"], Float[Array, "t b"], Float[Array, "t b"]]:
-    """½g'Vg, ½h'S₀h and the mixture term, for each frame and sequence. S₀ may be the same at all times (r = 1)."""
+    """½g'Vg, ½h'S₀h and the mixture term of each frame and sequence. r = 1 for a constant S₀."""
     return _forward(g, h, V, S, S0)[0]
 
 

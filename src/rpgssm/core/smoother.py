@@ -1,12 +1,11 @@
 """Exact posterior marginals of a Gaussian chain with Gaussian potentials.
 
-All inference goes one way: potentials (of all modalities, masked) are added up, `infer` runs the messages, and the
-functions here read means and covariances off them.
+All inference takes the same steps: `total_potential` sums the potentials of all modalities, `infer` runs the messages,
+and the functions here compute means and covariances from them.
 
-The work splits in two. Matrices (precisions, gains) do not depend on the data vectors; if no potential's precision
-depends on the data and nothing is masked they are the same for all sequences and are computed once (`covariance =
-"shared"`), else once per sequence (`"general"`). Vectors then follow by linear recurrences. Either part runs along
-time sequentially or as an associative scan (`method`).
+Matrices (precisions, gains) do not depend on the data vectors. With shared precisions and no masks they are equal for
+all sequences and are computed once (`covariance="shared"`), else once per sequence (`"general"`). Vectors follow from
+linear recurrences. Both run along time sequentially or as an associative scan (`method`).
 """
 
 from typing import Literal
@@ -16,12 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .compiling import compiled
-from .general import GeneralInference, infer_general
+from .general import GeneralInference, infer_general, time_first
 from .layout import Lanes, Layout, Rows, choose_layout, to_rows
 from .linalg import eye_like, mm, spd_covariance, transpose
 from .recurrence import Driver
 from .stationary import StationaryInference, infer_stationary
-from .types import Chain, Posterior, Potentials, StationaryChain, as_potentials
+from .types import Chain, GaussianChain, Posterior, Potentials, StationaryChain, as_potentials
 
 Method = Literal["auto", "sequential", "parallel"]
 Covariance = Literal["auto", "shared", "general"]
@@ -29,7 +28,7 @@ Inference = StationaryInference | GeneralInference
 
 
 def choose_driver(method: Method) -> Driver:
-    """Sequential on CPU, where steps are cheap; associative scan on GPU and TPU, where launching them is not."""
+    """Sequential on CPU, where steps are cheap; an associative scan on GPU and TPU, where launching them is not."""
     if method == "auto":
         return "sequential" if jax.default_backend() == "cpu" else "parallel"
     if method not in ("sequential", "parallel"):
@@ -38,14 +37,14 @@ def choose_driver(method: Method) -> Driver:
 
 
 def shareable(chain: Chain, potentials: tuple[Potentials, ...]) -> bool:
-    """Whether all sequences have the same posterior covariances."""
+    """Whether all sequences share their posterior covariances."""
     return not getattr(chain, "batched", False) and all(p.precision.shared and p.mask is None for p in potentials)
 
 
-def add_up(
+def total_potential(
     chain: Chain, potentials: tuple[Potentials, ...], covariance: Covariance = "auto"
 ) -> tuple[Float[Array, "t ..."], Float[Array, "l ..."], Layout]:
-    """Total potential of all modalities, time first, and the layout it is in.
+    """Sum the potentials of all modalities: (h, Λ), time first, and their layout.
 
     A shared precision has time and batch axes of length 1.
     """
@@ -68,7 +67,7 @@ def add_up(
 
 
 def precision_in_lanes(p: Potentials) -> Float[Array, "t k k b"]:
-    """Precision matrices frame by frame, zero where masked, without a detour over (..., k, k)."""
+    """Precision matrices of each frame in `Lanes`, zero where masked."""
     batch, time, k = p.shape
     value = p.precision.value
     if p.precision.shared:
@@ -93,8 +92,8 @@ def infer(
     covariance: Covariance = "auto",
     directions: int = 2,
 ) -> Inference:
-    """Run the messages in both directions (or, with `directions=1`, only from the past: the filter)."""
-    h, Lam, layout = add_up(chain, as_potentials(potentials), covariance)
+    """Run the messages in both directions, or only from the past with `directions=1` (the filter)."""
+    h, Lam, layout = total_potential(chain, as_potentials(potentials), covariance)
     driver = choose_driver(method)
     if isinstance(chain, StationaryChain):
         return infer_stationary(chain, h, Lam, driver, directions, layout)
@@ -114,16 +113,17 @@ def smooth(
     i = infer(chain, potentials, method=method, covariance=covariance)
     if isinstance(i, StationaryInference):
         V = spd_covariance(i.precision(), i.layout)
-        mean = i.layout.apply(V, i.shift())
+        mean = i.layout.apply(V, i.information_vector())
         pairs = i.layout.mm(i.backward_gain(), V[1:]) if cross else None  # Cov(z_t, z_{t+1}) = J_t V_{t+1}
         return _posterior(i.log_z(mean), mean, V, pairs, i.layout)
     M = i.Lam + i.E
     mean, V = i.update(i.h + i.e, M)
     pairs = None
     if cross:
+        assert isinstance(chain, GaussianChain)
         # with filtered covariance F and gain J = F A'P⁻¹:  J V_{t+1} = F A'(I + M P)⁻¹ = F A'(I - M V)_{t+1}
         F = i.update(i.h, i.Lam)[1][:-1]
-        A = transpose(_transitions(chain, F))
+        A = transpose(jnp.broadcast_to(time_first(chain).A, F.shape))
         pairs = mm(mm(F, A), eye_like(V) - mm(M[1:], V[1:]))
     return _posterior(i.log_z(mean), mean + i.prior_mean, V, pairs)
 
@@ -136,31 +136,26 @@ def filter(
     method: Method = "auto",
     covariance: Covariance = "auto",
 ) -> Posterior:
-    """Causal means and covariances: z_t given frames 1..t. `log_z` is that of the whole sequence."""
+    """Causal means and covariances: z_t given frames 1..t. `log_z` belongs to the whole sequence."""
     i = infer(chain, potentials, method=method, covariance=covariance, directions=1)
     if isinstance(i, StationaryInference):
         o = i.layout
         V = spd_covariance(i.precision(), o)
-        g, e = i.shift(), i.e_past
+        g, e = i.information_vector(), i.e_past
         mean = o.apply(V, g)
-        # each frame multiplies Z by the ratio of normalisers after and before it: ½g'Vg - ½e'V⁻e, V⁻ = (I + E)⁻¹
+        # each frame multiplies Z by the ratio of normalisers after and before it, ½g'Vg - ½e'V⁻e with V⁻ = (I + E)⁻¹
         predicted = o.apply(spd_covariance(o.eye_like(i.E_past) + i.E_past, o), e)
         quadratic = jnp.sum(o.inner(g, mean) - o.inner(e, predicted), 0)
         return _posterior(0.5 * quadratic - 0.5 * i.log_determinant(), mean, V, None, o)
     mean, V = i.update(i.h, i.Lam)
-    # ½ (h - Λm)'V(h - Λm) + h'm - ½ m'Λm at each frame, m the predicted mean
+    # ½ (h - Λm)'V(h - Λm) + h'm - ½ m'Λm at each frame, with the predicted mean m
     r = i.h - Rows.apply(i.Lam, i.m)
     quadratic = jnp.sum(r * Rows.apply(V, r) + (i.h + r) * i.m, (0, 2))
     return _posterior(0.5 * quadratic - 0.5 * i.log_determinant() + i.offset, mean + i.prior_mean, V)
 
 
-def _transitions(chain, like):
-    A = chain.A if chain.batched else chain.A[None]
-    return jnp.broadcast_to(jnp.moveaxis(A, 0, 1), like.shape)
-
-
 def _posterior(log_z, mean, cov, cross=None, layout: Layout = Rows) -> Posterior:
-    """Batch first again."""
+    """Convert from time first to batch first."""
     mean = jnp.moveaxis(mean, 1 if layout is Rows else 2, 0)
     cov, cross = (None if x is None else jnp.moveaxis(to_rows(layout, x), 1, 0) for x in (cov, cross))
     return Posterior(log_z, mean, cov, cross)  # pyright: ignore[reportArgumentType]

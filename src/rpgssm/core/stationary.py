@@ -1,16 +1,16 @@
-"""Inference for the stationary chain: everything relative to the marginal N(0, I), in natural parameters.
+"""Inference for the stationary chain, in natural parameters relative to the marginal N(0, I).
 
-The chain reversed in time is of the same kind, z_t | z_{t+1} ~ N(A'z_{t+1}, I - A'A), so the messages from the past are
-those of a filter run on the reversed kernel, past and future are treated alike (see `information`), and both directions
-run side by side. Covariances shared by all sequences are computed once, in `Rows`; else once per sequence, in the
-layout that suits their size.
+The chain reversed in time is again a stationary chain, z_t | z_{t+1} ~ N(A'z_{t+1}, I - A'A). So the messages from the
+past are those of a filter on the reversed kernel, and one recursion runs both directions in parallel (see
+`information`). Covariances shared by all sequences are computed once, in `Rows`; else once per sequence, in the layout
+that suits their size.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .information import Kernel, Messages, pull_back_stationary, stationary_kernel
+from .information import StationaryKernel, pull_back_stationary, stationary_kernel
 from .layout import Layout, Rows
 from .linalg import gram, inverse_factor, spd_inverse
 from .recurrence import Driver, linear_recurrence
@@ -21,8 +21,7 @@ class StationaryInference(eqx.Module):
     """All messages, time first, in one of the layouts.
 
     Matrices are (t, c, k, k) or (t, k, k, c), vectors (t, b, k) or (t, k, b). The covariances' batch axis c is 1 if all
-    sequences share them; the first axis of Λ is 1 if it is the same at all times. Messages from the future are None if
-    they were not asked for.
+    sequences share them, and the first axis of Λ is 1 if Λ is constant. Messages from the future are None for a filter.
     """
 
     h: Float[Array, "t ..."]
@@ -37,11 +36,11 @@ class StationaryInference(eqx.Module):
     layout: Layout = eqx.field(static=True)
 
     def precision(self) -> Float[Array, "t ..."]:
-        """Posterior precisions I + Λ + E_past + E_future: no less than the identity, always."""
+        """Posterior precisions I + Λ + E_past + E_future ≥ I."""
         past = self.layout.eye_like(self.Lam) + self.Lam + self.E_past
         return past if self.E_future is None else past + self.E_future
 
-    def shift(self) -> Float[Array, "t ..."]:
+    def information_vector(self) -> Float[Array, "t ..."]:
         """Posterior information vectors."""
         past = self.h + self.e_past
         return past if self.e_future is None else past + self.e_future
@@ -74,24 +73,24 @@ def infer_stationary(
     directions: int = 2,
     layout: Layout = Rows,
 ) -> StationaryInference:
-    """Messages in both directions, or only from the past."""
+    """Run the messages in both directions, or only from the past."""
     steps = h.shape[0] - 1
     kernel, log_N = stationary_kernel(chain.A)
     constant = Lam.shape[0] == 1 and steps != 0
     if layout is Rows:
         axis, sequences = 1, Lam.shape[1]
-        kernel_both = Kernel(*(x[:directions, None] for x in kernel))
+        kernel_both = StationaryKernel(*(x[:directions, None] for x in kernel))
     else:
         axis, sequences = -1, Lam.shape[-1]
-        kernel_both = Kernel(*(_in_lanes(x[:directions], sequences) for x in kernel))
+        kernel_both = StationaryKernel(*(_in_lanes(x[:directions], sequences) for x in kernel))
 
     def both(x):
-        """Each direction in its own order."""
+        """Stack the directions, each in its own order."""
         parts = [x[:-1], x[:0:-1]][:directions]
         return jnp.stack(parts, 1) if layout is Rows else jnp.concatenate(parts, -1)
 
     def split(x):
-        """In the order of time: messages from the past start, those from the future end with the empty one."""
+        """Split the directions, in the order of time; the first message from the past and the last future one are 0."""
         past, *future = jnp.split(x, directions, axis)
         past, *future = (x.squeeze(1) if layout is Rows else x for x in (past, *future))
         empty = jnp.zeros_like(past, shape=(1, *past.shape[1:]))
@@ -103,8 +102,8 @@ def infer_stationary(
         Lam_both = jnp.broadcast_to(Lam[:, None], (1, directions, *Lam.shape[1:]))
     else:
         Lam_both = jnp.concatenate([Lam] * directions, -1)
-    m = Messages(*pull_back_stationary(kernel_both, Lam_both, steps, driver, layout))  # pyright: ignore[reportGeneralTypeIssues]
-    e_past, e_future = split(jnp.asarray(linear_recurrence(m.G, both(h), None, driver, layout)))
+    m = pull_back_stationary(kernel_both, Lam_both, steps, driver, layout)
+    e_past, e_future = split(linear_recurrence(m.G, both(h), None, driver, layout))
     E_past, E_future = split(m.E)
     first = (slice(None), 0) if layout is Rows else (..., slice(sequences))
     logdet = jnp.sum(m.logdet[first] + log_N[0], 0)

@@ -1,7 +1,4 @@
-"""What the functions of this package exchange: chains, potentials, and what is inferred from them.
-
-All are immutable pytrees of arrays. Public shapes are batch first: `(batch, time, latent)`.
-"""
+"""Chains, potentials, Gaussians and posteriors: immutable pytrees of arrays, batch first (batch, time, latent)."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 class StationaryChain(eqx.Module):
     """The canonical prior: z_1 ~ N(0, I), z_t | z_{t-1} ~ N(A z_{t-1}, I - AA'), so that every z_t ~ N(0, I).
 
-    All singular values of A must be below 1 (`project_singular_values` makes them so).
+    All singular values of A must be below 1; `project_singular_values` ensures it.
     """
 
     A: Float[Array, "k k"]
@@ -24,8 +21,8 @@ class StationaryChain(eqx.Module):
 class GaussianChain(eqx.Module):
     """A general chain: z_1 ~ N(m1, Q1), z_{t+1} | z_t ~ N(A_t z_t + b_t, Q_t), for t = 1..T-1.
 
-    With a leading batch axis on *every* array each sequence has a chain of its own (controls); without, all share one.
-    Q1 and Q_t may be singular, A_t need not be stable.
+    A leading batch axis on *every* array gives each sequence its own chain (controls); without it all share one chain.
+    Q1 and Q_t may be singular, and A_t unstable.
     """
 
     m1: Float[Array, "*batch k"]
@@ -52,7 +49,7 @@ class GaussianChain(eqx.Module):
         Q: Float[Array, "k k"],
         length: int,
     ) -> "GaussianChain":
-        """The chain of `length` frames whose transition is the same at all times."""
+        """The chain of `length` frames with the same transition at all times."""
 
         def repeat(x):
             return jnp.broadcast_to(x, (length - 1, *x.shape))
@@ -64,7 +61,7 @@ Chain = StationaryChain | GaussianChain
 
 
 class Precision(eqx.Module):
-    """The precision Λ of recognition potentials, with its structure stated rather than guessed from the shape.
+    """The precision Λ of recognition potentials; `shared` and `diagonal` state its structure.
 
     | shared | diagonal | shape of value       |
     |--------|----------|----------------------|
@@ -88,7 +85,7 @@ class Precision(eqx.Module):
 class Potentials(eqx.Module):
     """Recognition potentials fΔ(z_t | x_t) = exp(-½ z'Λz + h'z) of one modality for a batch of sequences.
 
-    `mask` is True where there is an observation; elsewhere h and Λ are ignored, whatever they hold. None: all observed.
+    `mask` is True where there is an observation; elsewhere h and Λ are ignored, even NaN. None: all observed.
     """
 
     h: Float[Array, "batch time k"]
@@ -126,10 +123,10 @@ class Moments(eqx.Module):
 
 
 class Posterior(eqx.Module):
-    """What smoothing returns.
+    """Marginals of z_t given the frames, and the log-normaliser of each sequence.
 
-    When the covariances are the same for all sequences (shared precision, no masks) their batch axis has length 1.
-    `cross[:, t]` is Cov(z_t, z_{t+1}), if it was asked for.
+    Covariances shared by all sequences (shared precision, no masks) have a batch axis of length 1. `cross[:, t]` is
+    Cov(z_t, z_{t+1}), on request.
     """
 
     log_z: Float[Array, " batch"]
@@ -139,7 +136,7 @@ class Posterior(eqx.Module):
 
 
 def as_potentials(potentials: "Potentials | tuple[Potentials, ...]") -> tuple[Potentials, ...]:
-    """One modality or several, as a tuple."""
+    """A tuple of the potentials of all modalities."""
     return potentials if isinstance(potentials, tuple) else (potentials,)
 
 

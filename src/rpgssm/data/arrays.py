@@ -1,18 +1,25 @@
-"""One array at the door: is it made of numbers, which ones can be used as they are, and which frames are broken."""
+"""Conversion of one array: to numbers, to a dtype for storage, and the search for NaN and infinite values."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from numpy import ndarray
+from numpy.typing import DTypeLike
 
-BLOCK = 4096  # frames that are looked at together, where a copy of them is needed
+BLOCK = 4096  # frames to check together, where checking copies them
 
 
-def to_array(label: str, value: Any) -> Shaped[ndarray, "..."]:
-    """A user's array as NumPy array of real numbers in native byte order, without copying it where that is possible."""
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    """Whether this is a list with an array for each sequence, and not a list of numbers."""
+    return isinstance(value, list | tuple) and not all(np.ndim(row) == 0 for row in value)
+
+
+def to_array(label: str, value: object) -> Shaped[ndarray, "..."]:
+    """Convert to a NumPy array of real numbers in native byte order, without a copy where possible."""
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise ValueError(
@@ -38,8 +45,16 @@ def to_array(label: str, value: Any) -> Shaped[ndarray, "..."]:
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-def float_type(dtype: Any) -> np.dtype:
-    """The floating-point type to work in: float32, or float64 if it is asked for and JAX has it switched on."""
+def padded(rows: Sequence[Shaped[ndarray, "..."]], time: int) -> Shaped[ndarray, "n time *frame"]:
+    """Stack arrays of different lengths, with zeros after the end of each."""
+    out = np.zeros((len(rows), time, *rows[0].shape[1:]), np.result_type(*{row.dtype for row in rows}))
+    for place, row in zip(out, rows, strict=True):
+        place[: len(row)] = row
+    return out
+
+
+def float_type(dtype: DTypeLike | None) -> np.dtype:
+    """The dtype of computations: float32 by default, or float64 if JAX has switched it on."""
     wanted = np.dtype(np.float32 if dtype is None else dtype)
     if wanted not in (np.float32, np.float64):
         raise ValueError(f"dtype is {wanted}: choose float32 or float64")
@@ -49,9 +64,9 @@ def float_type(dtype: Any) -> np.dtype:
 
 
 def storage(dtype: np.dtype, image: bool, floating: np.dtype) -> tuple[np.dtype, float, str | None]:
-    """How values of this dtype are kept: in which dtype, times which scale when they are used, and what to say of it.
+    """Return the dtype for storing values, the scale to apply when they are used, and a note or None.
 
-    Small unsigned integers in images are pixels, and stay what they are; anywhere else they are counts.
+    Small unsigned integers in images are pixels and keep their dtype; elsewhere they are counts.
     """
     if dtype == floating:
         return dtype, 1.0, None
@@ -65,15 +80,15 @@ def storage(dtype: np.dtype, image: bool, floating: np.dtype) -> tuple[np.dtype,
 
 
 def converted(x: Shaped[ndarray, "..."], dtype: np.dtype) -> Shaped[ndarray, "..."]:
-    """x in another dtype, silently infinite where it does not fit: infinite values are looked for afterwards."""
+    """Cast x without a warning where it overflows: `broken_frames` finds the infinite values afterwards."""
     with np.errstate(over="ignore"):
         return x.astype(dtype, copy=False)
 
 
 def broken_frames(values: Float[ndarray, "n t *frame"]) -> tuple[Bool[ndarray, "n t"], Bool[ndarray, "n t"]]:
-    """Which frames hold NaN, and which hold an infinite value."""
+    """Find the frames with NaN, and the frames with an infinite value."""
     with np.errstate(all="ignore"):
-        # a sum is finite only if every term is: this needs no array of the size of the data
+        # a sum is finite only if every term is, and needs no array of the size of the data
         suspects = np.argwhere(~np.isfinite(values.sum(tuple(range(2, values.ndim)))))
     nan, infinite = np.zeros(values.shape[:2], bool), np.zeros(values.shape[:2], bool)
     for start in range(0, len(suspects), BLOCK):

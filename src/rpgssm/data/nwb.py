@@ -1,9 +1,9 @@
 """Neurophysiology recordings in NWB files (extra `neuro`): series of numbers, and spikes as counts.
 
-Every time series of numbers is a modality, called by its name (and that of what it is in, if the name is there twice);
-the sorted units are one, `spikes`. Each has a clock of its own. `bin_seconds` brings them to common bins: means of the
-samples that fall into each, numbers of spikes, and missing frames where a series has no sample. With `trials` there is
-a sequence for each row of the table of trials, else one for the time in which all chosen series run.
+Every time series of numbers is a modality under its name, or its path if the name occurs twice. The sorted units are
+one modality, `spikes`. Each has a clock of its own. `bin_seconds` brings them to common bins: means of the samples,
+numbers of spikes, and missing frames where a series has no sample. With `trials` there is a sequence for each row of
+the table of trials, else one for the time in which all chosen series run.
 """
 
 from collections import Counter
@@ -18,16 +18,17 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
-from .door import Recording
+from .convert import Recording
+from .video import optional
 
 SPIKES = "spikes"
 EXAMPLE = "bin_seconds=0.02 (--bin-seconds 0.02)"
-SLACK = 1e-6  # of a bin: what the end of the last one may lie beyond the end of the recording
+SLACK = 1e-6  # fraction of a bin by which the last one may end after the recording
 
 
 @dataclass(frozen=True)
 class Series:
-    """Samples and their times, sorted, in seconds; `load` reads those from one index up to another."""
+    """Samples and their times, sorted, in seconds; `load` reads samples from one index up to another."""
 
     name: str
     times: Float[ndarray, " t"]
@@ -35,12 +36,12 @@ class Series:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From the first sample to the end of the last."""
+        """Start of the first sample and end of the last."""
         step = np.median(np.diff(self.times)) if len(self.times) > 1 else 0.0
         return float(self.times[0]), float(self.times[-1] + step)
 
     def binned(self, edges: Float[ndarray, " e"]) -> Float[ndarray, "n ..."]:
-        """Means of what falls between the edges; NaN where nothing does."""
+        """Means of the samples between the edges; NaN where there is none."""
         first, last = self.within(*edges[[0, -1]])
         x = self.load(first, last)
         at, count = _bins(self.times[first:last], edges), len(edges) - 1
@@ -77,7 +78,7 @@ class Spikes:
 def read_nwb(
     path: Path, *, key: Sequence[str] = (), bin_seconds: float | None = None, trials: bool = False
 ) -> Recording:
-    """The chosen series (all, if none is), one sequence or one for each trial."""
+    """Read the chosen series (all if `key` is empty), one sequence or one for each trial."""
     if bin_seconds is not None and not (np.isfinite(bin_seconds) and bin_seconds > 0):
         raise ValueError(f"bin_seconds is {bin_seconds}, not a time above 0")
     with _opened(path) as file:
@@ -94,19 +95,14 @@ def read_nwb(
 @contextmanager
 def _opened(path: Path):
     try:
-        import pynwb
-    except ImportError:
-        raise ImportError(f'reading {path} needs the package pynwb: pip install "rpgssm[neuro]"') from None
-    opened: Any = pynwb.NWBHDF5IO
-    try:
-        io = opened(str(path), "r", load_namespaces=True)
+        io = optional("pynwb", path, "neuro").NWBHDF5IO(str(path), "r", load_namespaces=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read as NWB: {error}") from None
     with io:
         yield io.read()
 
 
-Found = dict[str, Callable[[], Any]]  # what is in a file, by name, and how to make it a `Series` or `Spikes`
+Found = dict[str, Callable[[], Any]]  # the contents of a file: names, and functions that make `Series` or `Spikes`
 
 
 def _series(file: Any) -> Found:
@@ -124,7 +120,7 @@ def _series(file: Any) -> Found:
 
 
 def _path(x: Any) -> str:
-    """The name with those of all that it is in, but for the file."""
+    """The path of names in the file."""
     parts = [x.name]
     while x.parent is not None and x.parent.parent is not None:
         x = x.parent
@@ -149,7 +145,7 @@ def _times(x: Any) -> Float[ndarray, " t"]:
 
 
 def _values(x: Any, first: int, last: int) -> Shaped[ndarray, "n ..."]:
-    """In the unit that the file names; as they are stored if that is the same."""
+    """Samples in the unit that the file names; without a conversion they keep their dtype."""
     values = np.asarray(x.data[first:last])
     scale, offset = float(x.conversion), float(x.offset)
     return values if scale == 1 and offset == 0 else (values * scale + offset).astype(np.float32)

@@ -12,8 +12,8 @@
 | a folder of folders of images    | one video for each folder                                                |
 | a folder of videos, or of `.npy` | one sequence for each file                                               |
 
-The names `mask`, `controls` and `lengths` are special in files with several arrays: they are not modalities but what
-`as_sequences` calls by these names. Nothing is unpickled, so a file from a stranger is safe to open.
+Arrays called `mask`, `controls` and `lengths` in files with several arrays are not modalities but the arguments of
+`as_sequences` of these names. Nothing is unpickled, so a file from a stranger is safe to open.
 """
 
 import re
@@ -24,14 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from .door import Recording
-from .images import IMAGES, read_images
+from .convert import Recording
 from .nwb import read_nwb
-from .video import VIDEOS, read_video
+from .video import IMAGES, VIDEOS, optional, read_images, read_video
 
 SPECIAL = ("mask", "controls", "lengths")
 NAMELESS = "arr_0"  # what NumPy calls an array without a name
-LARGE = 2**28  # bytes from which on a .npy file is mapped
+LARGE = 2**28  # bytes from which a .npy file is mapped
 ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 UNDERSTOOD = (
     f".npy, .npz, .h5, .hdf5, .nwb, {', '.join(VIDEOS)}, a Zarr folder, or a folder of images ({', '.join(IMAGES)}), "
@@ -51,10 +50,10 @@ def read(
 ) -> Recording:
     """Read a file or folder; pass the result to `as_sequences`, or use its `data`, `mask`, `controls` and `lengths`.
 
-    `key` chooses arrays by name where there are several (of HDF5 and Zarr also a group, for all that is in it). For
-    images and videos: `grey` converts to grey (True) or colour (False) what is not so already, `size` resizes to
-    (height, width), and `every` keeps each so many-th frame. For NWB: `bin_seconds` averages series and counts spikes
-    in bins of that length, and `trials` makes a sequence of each trial.
+    `key` chooses arrays by name where there are several; in HDF5 and Zarr also all arrays of a group. For images and
+    videos: `grey` converts to grey (True) or colour (False), `size` resizes to (height, width), and `every=n` keeps
+    each n-th frame. For NWB: `bin_seconds` averages series and counts spikes in bins of that length, and `trials` makes
+    a sequence of each trial.
 
     Raises FileNotFoundError, ValueError for what cannot be read, and ImportError if a package is missing.
     """
@@ -94,7 +93,7 @@ def read(
 # named arrays
 
 
-Arrays = Mapping[str, Callable[[], Any]]  # names, and how to load what they stand for
+Arrays = Mapping[str, Callable[[], Any]]  # names, and functions that load the arrays
 
 
 def _keys(key: str | Sequence[str] | None) -> list[str]:
@@ -102,7 +101,7 @@ def _keys(key: str | Sequence[str] | None) -> list[str]:
 
 
 def _named(path: Path, arrays: Arrays, key: str | Sequence[str] | None) -> Recording:
-    """The chosen arrays, loaded; the special ones aside. A file with one nameless array gives just that."""
+    """Load the chosen arrays, and set the special ones apart. A file with one nameless array gives just that."""
     if not arrays:
         raise ValueError(f"{path} holds no arrays of numbers")
     keys = _keys(key)
@@ -150,12 +149,7 @@ def _read_npz(path: Path) -> Arrays:
 
 
 def _read_hdf5(path: Path) -> Arrays:
-    try:
-        import h5py
-    except ImportError:
-        raise ImportError(f'reading {path} needs the package h5py: pip install "rpgssm[neuro]"') from None
-
-    names = []
+    h5py, names = optional("h5py", path, "neuro"), []
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset) and item.ndim > 0 and item.dtype.kind in "biuf":
@@ -163,7 +157,7 @@ def _read_hdf5(path: Path) -> Arrays:
 
     def load(name: str) -> Any:
         with h5py.File(path, "r") as file:
-            return file[name][()]  # pyright: ignore[reportIndexIssue]
+            return file[name][()]
 
     try:
         with h5py.File(path, "r") as file:
@@ -174,12 +168,7 @@ def _read_hdf5(path: Path) -> Arrays:
 
 
 def _read_zarr(path: Path) -> Arrays:
-    try:
-        import zarr
-    except ImportError:
-        raise ImportError(f'reading {path} needs the package zarr: pip install "rpgssm[zarr]"') from None
-
-    found = {}
+    zarr, found = optional("zarr", path, "zarr"), {}
 
     def visit(prefix: str, node: Any) -> None:
         if hasattr(node, "shape"):
@@ -202,7 +191,7 @@ def _read_zarr(path: Path) -> Arrays:
 
 
 def natural(path: Path) -> list[tuple[int, int, str]]:
-    """To sort names as people do: numbers in them by their value."""
+    """A key that sorts numbers in names by their value."""
     parts = re.split(r"(\d+)", path.name.lower())
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
 

@@ -1,12 +1,12 @@
-"""The one shape in which data flows through the library: a batch of equally long, masked sequences.
+"""A batch of equally long, masked sequences: the form of data in the whole library.
 
-Whatever a user brings (arrays, ragged lists, several modalities, missing frames) becomes `Sequences` at the door, and
-everything after (batching, models, evaluation) works on that. It is a pytree of arrays, NumPy on the host or JAX on the
-device, whose every leaf has the sequences as its first axis.
+User input (arrays, ragged lists, several modalities, missing frames) is converted to `Sequences` once. It is a pytree
+of arrays, NumPy on the host or JAX on the device. The first axis of each array counts sequences.
 
 Choosing sequences and cutting windows works on both, also inside `jit`; splitting and describing is for the host.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -21,11 +21,11 @@ AnyArray = Array | ndarray
 
 
 class Modality(eqx.Module):
-    """What one sensor recorded: `values[n, t]` is the frame of sequence n at time t.
+    """One modality: `values[n, t]` is the frame of sequence n at time t.
 
     Integers (images) stay integers in memory and become `values * scale` when they are used. `mask` is True where there
-    is an observation; elsewhere, padding included, `values` are zero. None: everything is observed, which lets models
-    take faster paths.
+    is an observation; elsewhere, padding included, `values` are zero. None: everything is observed, and models take
+    faster paths.
     """
 
     values: Shaped[AnyArray, "n t *frame"]
@@ -43,8 +43,19 @@ class Modality(eqx.Module):
             values = values.astype(jnp.float32)
         return values if self.scale == 1.0 else values * jnp.asarray(self.scale, values.dtype)
 
+    def zero_filled(self) -> Float[Array, "n t *frame"]:
+        """The frames as floating point numbers, zero where not observed."""
+        frames, seen = self.frames(), self.device_mask()
+        if seen is None:
+            return frames
+        return jnp.where(seen.reshape(*seen.shape, *[1] * (frames.ndim - 2)), frames, jnp.zeros_like(frames))
+
+    def device_mask(self) -> Bool[Array, "n t"] | None:
+        """The mask as a JAX array."""
+        return None if self.mask is None else jnp.asarray(self.mask)
+
     def observed(self) -> int | Int[AnyArray, ""]:
-        """How many frames are observed: a number on the host, an array on the device."""
+        """The number of observed frames: an integer on the host, an array on the device."""
         if self.mask is None:
             return self.values.shape[0] * self.values.shape[1]
         return int(self.mask.sum()) if isinstance(self.mask, ndarray) else jnp.sum(self.mask)
@@ -53,9 +64,9 @@ class Modality(eqx.Module):
 class Sequences(eqx.Module):
     """N sequences of T frames in one or several modalities, with controls or without.
 
-    `lengths[n]` frames of sequence n exist, the rest is padding (masked in every modality, zero in the controls); None:
-    all have T. Controls are real vectors or integers (a discrete input); `controls[n, t]` acts on the step from frame t
-    to frame t + 1.
+    `lengths[n]` frames of sequence n exist; the rest is padding, masked in every modality and zero in the controls.
+    None: all have T. Controls are real vectors or integers (a discrete input). `controls[n, t]` acts on the step from
+    frame t to frame t + 1.
     """
 
     modalities: dict[str, Modality]
@@ -80,7 +91,7 @@ class Sequences(eqx.Module):
 
     @property
     def nbytes(self) -> int:
-        """The memory that all arrays take together."""
+        """The memory of all arrays, in bytes."""
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
 
     @property
@@ -88,8 +99,13 @@ class Sequences(eqx.Module):
         return next(iter(self.modalities.values()))
 
     def observed(self) -> int | Int[AnyArray, ""]:
-        """How many observations there are, counted over sequences, frames and modalities."""
+        """The number of observations in all sequences, frames and modalities."""
         return sum(modality.observed() for modality in self.modalities.values())
+
+    def check_modalities(self, names: Iterable[str]) -> None:
+        """Raise unless these are the names of the modalities."""
+        if missing := set(names) ^ set(self.modalities):
+            raise ValueError(f"the model and the data do not have the same modalities: {', '.join(sorted(missing))}")
 
     def take(self, indices: Int[AnyArray, " m"] | list[int]) -> "Sequences":
         """The sequences with these indices, in this order."""
@@ -104,8 +120,8 @@ class Sequences(eqx.Module):
         """One window of `length` frames per sequence, the n-th from `starts[n]` on.
 
         With `indices`, window i is cut from sequence `indices[i]` instead, which saves copying whole sequences first.
-        A start is moved back if the window would end after frame T; a window may still reach into padding, which stays
-        masked: the new `lengths` say how much of it exists.
+        A start is moved back if the window would end after frame T. A window may reach into padding, which stays
+        masked; the new `lengths` count the frames that exist.
         """
         if not 1 <= length <= self.time:
             raise ValueError(f"windows of {length} frames cannot be cut from sequences of {self.time} frames")
@@ -136,10 +152,10 @@ class Sequences(eqx.Module):
         return jax.device_get(self)
 
     def split(self, fraction: float, seed: int) -> tuple["Sequences", "Sequences"]:
-        """Two parts, the second with this fraction of the data (for validation), as NumPy arrays.
+        """Split into two parts of NumPy arrays, the second with this fraction of the data (for validation).
 
         Whole sequences are drawn at random (and stay in order), at least one for each part. A single sequence is cut in
-        time instead, its end becoming the second part. Padding that a part does not need is cut off.
+        time instead: the second part is its end. Padding that a part does not need is cut off.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"the fraction to split off is {fraction}, not between 0 and 1")
@@ -164,7 +180,7 @@ class Sequences(eqx.Module):
         return first.trimmed(), second.trimmed()
 
     def trimmed(self) -> "Sequences":
-        """Without frames that are padding in all sequences, and without masks and lengths that say nothing."""
+        """Drop frames that are padding in all sequences, masks without a False, and equal lengths."""
         time = self.time if self.lengths is None else max(int(self.lengths.max()), 1)
         modalities, controls = jax.tree.map(lambda x: x[:, :time], (self.modalities, self.controls))
         lengths = None if self.lengths is None or self.lengths.min() == time else self.lengths
@@ -175,7 +191,7 @@ class Sequences(eqx.Module):
         return Sequences(modalities, controls, lengths)
 
     def describe(self) -> str:
-        """What is in it, in a line or a few."""
+        """A description in a few lines."""
         if self.lengths is None:
             frames, existing = f"{self.time}", len(self) * self.time
         else:
@@ -196,7 +212,7 @@ class Sequences(eqx.Module):
 
 
 def _indexed(x: AnyArray, indices: Any) -> AnyArray:
-    """x[indices], by JAX as soon as either is a JAX array (also a traced one)."""
+    """x[indices], by JAX if either is a JAX array (also a traced one)."""
     if isinstance(x, jax.Array) or isinstance(indices, jax.Array):
         return jnp.asarray(x)[jnp.asarray(indices)]
     return x[np.asarray(indices, np.intp)]
@@ -205,7 +221,7 @@ def _indexed(x: AnyArray, indices: Any) -> AnyArray:
 def _device_windows(
     x: Shaped[Array, "n t *frame"], indices: Int[Array, " m"], starts: Int[Array, " m"], length: int
 ) -> Shaped[Array, "m length *frame"]:
-    """The windows alone, as one gather of contiguous blocks."""
+    """The windows, by one gather of contiguous blocks."""
     rest = x.shape[2:]
 
     def one(n, t):

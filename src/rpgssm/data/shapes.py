@@ -10,13 +10,12 @@ An element of a list is always one sequence. Whether the first axis of an array 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 from numpy import ndarray
 
-from .arrays import to_array
+from .arrays import padded, to_array
 
 NAME = "observations"  # of the modality, if the user gives none
 COLOURS = (1, 3, 4)  # lengths of the last axis that make an array of images one in colour
@@ -24,9 +23,9 @@ COLOURS = (1, 3, 4)  # lengths of the last axis that make an array of images one
 
 @dataclass
 class Raw:
-    """One modality before its values are looked at, padded with zeros to the longest sequence.
+    """One modality before conversion of its values, padded with zeros to the longest sequence.
 
-    `label` is what the user calls it. Single numbers have become vectors of length 1.
+    `label` names it in messages. Single numbers have become vectors of length 1.
     """
 
     label: str
@@ -34,24 +33,29 @@ class Raw:
     lengths: Int[ndarray, " n"]
 
 
-def read_shapes(data: Any, frame_ndim: Any, frame_shapes: Any, notes: list[str]) -> dict[str, Raw]:
-    """The modalities of a user's data by name; what had to be guessed is added to the notes."""
+def read_shapes(
+    data: object,
+    frame_ndim: int | Mapping[str, int] | None,
+    frame_shapes: Mapping[str, tuple[int, ...]] | None,
+    notes: list[str],
+) -> dict[str, Raw]:
+    """Read the modalities of a user's data, by name; add guesses to the notes."""
     if isinstance(data, Mapping):
-        labels = {name: f"data[{name!r}]" for name in data}
+        given, labels = dict(data), {name: f"data[{name!r}]" for name in data}
         if not data:
             raise ValueError("data is an empty mapping: pass at least one modality")
         if wrong := [name for name in data if not isinstance(name, str)]:
             raise ValueError(f"data has the modality {wrong[0]!r}: the names of modalities are strings")
     else:
         name = next(iter(frame_shapes)) if frame_shapes is not None and len(frame_shapes) == 1 else NAME
-        data, labels = {name: data}, {name: "data"}
-    if frame_shapes is not None and set(frame_shapes) != set(data):
+        given, labels = {name: data}, {name: "data"}
+    if frame_shapes is not None and set(frame_shapes) != set(given):
         raise ValueError(
-            f"the modalities must be {', '.join(sorted(frame_shapes))}, but data has {', '.join(sorted(data))}: pass a "
-            "mapping with just these names (NaN where one is missing)"
+            f"the modalities must be {', '.join(sorted(frame_shapes))}, but data has {', '.join(sorted(given))}: pass "
+            "a mapping with just these names (NaN where one is missing)"
         )
     raw = {}
-    for name, value in data.items():
+    for name, value in given.items():
         ndim = frame_ndim.get(name) if isinstance(frame_ndim, Mapping) else frame_ndim
         if ndim not in (None, 0, 1, 2, 3):
             raise ValueError(f"frame_ndim is {ndim!r}, not 0 (numbers), 1 (vectors), 2 (images) or 3 (colour images)")
@@ -63,7 +67,7 @@ def read_shapes(data: Any, frame_ndim: Any, frame_shapes: Any, notes: list[str])
     return raw
 
 
-def _from_array(label: str, value: Any, ndim: int | None, shape: tuple[int, ...] | None, notes: list[str]) -> Raw:
+def _from_array(label: str, value: object, ndim: int | None, shape: tuple[int, ...] | None, notes: list[str]) -> Raw:
     x = to_array(label, value)
     if x.size == 0:
         raise ValueError(f"{label} has shape {x.shape}, which holds nothing: pass at least one frame of one sequence")
@@ -85,35 +89,31 @@ def _leading_axes(label: str, shape: tuple[int, ...], ndim: int | None, frame: t
     """1 if an array of this shape is one sequence, 2 if it is several."""
     if frame is not None:
         for lead in (1, 2):
-            if _fits(shape[lead:], frame) and len(shape) >= lead:
+            if fits(shape[lead:], frame) and len(shape) >= lead:
                 return lead
         numbers = "".join(f", {size}" for size in frame)
         raise ValueError(
             f"{label} has shape {shape}, but frames have shape {frame}: pass (N, T{numbers}), or (T{numbers}) for one "
             "sequence"
         )
-    axes = len(shape)
-    if ndim is None:
-        choice = {0: None, 1: 1, 2: 1}.get(axes, 2)
-        wanted = "(N, T, ...) for N sequences of T frames, or (T,) or (T, D) for one"
-    elif ndim == 2:
-        choice = {3: 1, 4: 1 if shape[-1] in COLOURS else 2, 5: 2}.get(axes)
-        wanted = "images: (N, T, H, W), (N, T, H, W, C), or (T, H, W) or (T, H, W, C) for one video"
-    elif ndim == 3:
-        choice = {4: 1, 5: 2}.get(axes)
-        wanted = "images in colour: (N, T, H, W, C), or (T, H, W, C) for one video"
-    elif ndim == 1:
-        choice = {1: 1, 2: 1, 3: 2}.get(axes)
-        wanted = "vectors: (N, T, D), or (T, D) for one sequence"
-    else:
-        choice = {1: 1, 2: 2}.get(axes)
-        wanted = "single numbers: (N, T), or (T,) for one sequence"
+    image = 1 if shape[-1:] and shape[-1] in COLOURS else 2
+    choices, wanted = {
+        None: ({1: 1, 2: 1}, "(N, T, ...) for N sequences of T frames, or (T,) or (T, D) for one"),
+        0: ({1: 1, 2: 2}, "single numbers: (N, T), or (T,) for one sequence"),
+        1: ({1: 1, 2: 1, 3: 2}, "vectors: (N, T, D), or (T, D) for one sequence"),
+        2: (
+            {3: 1, 4: image, 5: 2},
+            "images: (N, T, H, W), (N, T, H, W, C), or (T, H, W) or (T, H, W, C) for one video",
+        ),
+        3: ({4: 1, 5: 2}, "images in colour: (N, T, H, W, C), or (T, H, W, C) for one video"),
+    }[ndim]
+    choice = 2 if ndim is None and len(shape) > 2 else choices.get(len(shape))
     if choice is None:
         raise ValueError(f"{label} has shape {shape}, but it must hold {wanted}")
     return choice
 
 
-def _from_list(label: str, value: Any, ndim: int | None, shape: tuple[int, ...] | None) -> Raw:
+def _from_list(label: str, value: list | tuple, ndim: int | None, shape: tuple[int, ...] | None) -> Raw:
     if not value:
         raise ValueError(f"{label} is an empty list: pass at least one sequence")
     wanted = {None: (1, None), 0: (1, 1), 1: (1, 2), 2: (3, 4), 3: (4, 4)}[ndim]
@@ -129,7 +129,7 @@ def _from_list(label: str, value: Any, ndim: int | None, shape: tuple[int, ...] 
             raise ValueError(f"{label}[{n}] has no frames: leave empty sequences out")
         if x.size == 0:
             raise ValueError(f"{label}[{n}] has shape {x.shape}, whose frames hold nothing")
-        if shape is not None and not _fits(x.shape[1:], shape):
+        if shape is not None and not fits(x.shape[1:], shape):
             raise ValueError(f"{label}[{n}] has frames of shape {x.shape[1:]}, but they must have shape {shape}")
         if shape is None and (x.ndim < wanted[0] or (wanted[1] is not None and x.ndim > wanted[1])):
             kinds = {0: "single numbers (T,)", 1: "vectors (T, D)", 2: "images (T, H, W) or (T, H, W, C)"}
@@ -145,27 +145,21 @@ def _from_list(label: str, value: Any, ndim: int | None, shape: tuple[int, ...] 
             )
         arrays.append(x)
     lengths = np.array([len(x) for x in arrays])
-    dtype = arrays[0].dtype if len({x.dtype for x in arrays}) == 1 else np.result_type(*arrays)
-    if len(arrays) == 1:
-        return Raw(label, arrays[0][None], lengths)
-    padded = np.zeros((len(arrays), lengths.max(), *arrays[0].shape[1:]), dtype)
-    for row, x in zip(padded, arrays, strict=True):
-        row[: len(x)] = x
-    return Raw(label, padded, lengths)
+    return Raw(label, arrays[0][None] if len(arrays) == 1 else padded(arrays, int(lengths.max())), lengths)
 
 
-def _fits(found: tuple[int, ...], frame: tuple[int, ...]) -> bool:
-    """Whether frames have this shape, or would with another axis of length 1."""
+def fits(found: tuple[int, ...], frame: tuple[int, ...]) -> bool:
+    """Whether frames have this shape, or would have it with another axis of length 1."""
     return found == frame or (*found, 1) == frame
 
 
 def _with_frame_axis(x: Shaped[ndarray, "n t *f"], frame: tuple[int, ...] | None) -> Shaped[ndarray, "n t *g"]:
-    """Single numbers become vectors of length 1; so do other frames get that axis, if they are known to have it."""
+    """Add an axis of length 1 to single numbers, and to other frames that are known to have it."""
     return x[..., None] if x.ndim == 2 or (frame is not None and x.shape[2:] != frame) else x
 
 
-def set_lengths(raw: dict[str, Raw], lengths: Any) -> None:
-    """How many frames exist, as said by the user, whose arrays were padded already."""
+def set_lengths(raw: dict[str, Raw], lengths: object) -> None:
+    """Set the user's numbers of frames, for arrays that were already padded."""
     given = to_array("lengths", lengths)
     for modality in raw.values():
         count = len(modality.lengths)

@@ -12,11 +12,11 @@ grow with the horizon. Scores are given without it (`misfit=None`) and with it.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import ndtri
 
 from .latents import Latents
-from .regression import LinearReadout, Targets
+from .regression import LinearReadout, Targets, known
 
 LEVELS = (0.5, 0.9)
 
@@ -60,7 +60,9 @@ class Misfit:
         decoded, variance = readout.predict(latents.mean), readout.variance(latents.cov)
         factor, extra = {}, {}
         for name, truth in targets.items():
-            residual, expected = ((truth - decoded[name]) ** 2).mean(over), variance[name].mean(over)
+            there = known(truth)
+            residual = _mean((truth - decoded[name]) ** 2, there, over)
+            expected = _mean(variance[name], there, over)
             extra[name] = np.maximum(residual - expected, 0)
             factor[name] = np.minimum(residual / np.maximum(expected, 1e-12), 1)
         return cls(factor, extra)
@@ -68,9 +70,27 @@ class Misfit:
     def __call__(self, variance: Targets) -> Targets:
         return {name: self.factor[name] * v + self.extra[name] for name, v in variance.items()}
 
+    def until(self, frames: int) -> "Misfit":
+        """The same for more frames, if it was fitted by frame: those after the last are like the last."""
+
+        def longer(by_frame: Targets) -> Targets:
+            return {name: np.pad(x, [(0, frames - len(x)), (0, 0)], mode="edge") for name, x in by_frame.items()}
+
+        return Misfit(longer(self.factor), longer(self.extra))
+
     def deviation(self, readout: LinearReadout, cov: Float[np.ndarray, "n t k k"]) -> Targets:
         """Standard deviation of the targets decoded from latents with these covariances."""
         return {name: np.sqrt(v) for name, v in self(readout.variance(cov)).items()}
+
+
+def _mean(
+    x: Float[np.ndarray, "n t d"], there: Bool[np.ndarray, "n t"], over: int | tuple[int, int]
+) -> Float[np.ndarray, "*frames d"]:
+    """The mean over frames in which the target is known; NaN where there are none."""
+    if there.all():
+        return x.mean(over)
+    with np.errstate(invalid="ignore"):
+        return np.where(there[..., None], x, 0).sum(over) / there.sum(over)[..., None]
 
 
 def calibrate(
@@ -85,6 +105,7 @@ def calibrate(
     out = {}
     for name, truth in targets.items():
         errors = standardised_errors(truth.astype(np.float64), predicted[name], variance[name])
+        errors = errors[known(truth)]
         covered = {f"{level:.0%}": coverage(errors, level) for level in LEVELS}
         out[name] = Calibration(float(errors.mean()), float(errors.std()), covered)
     return out

@@ -1,58 +1,26 @@
-"""The training loop: one for every model, with its settings, history and checkpoints.
+"""The training loop of all models, with its settings, history and checkpoints."""
 
-The names below are imported when first touched, so that the command line can read the settings without JAX.
-"""
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .config import TrainingConfig as TrainingConfig
-    from .errors import LatentsNotFinite as LatentsNotFinite
-    from .errors import TrainingDiverged as TrainingDiverged
-    from .errors import check_finite as check_finite
-    from .history import History as History
-    from .loop import Report as Report
-    from .loop import train as train
-    from .loop import train_many as train_many
-    from .run import Trained as Trained
-    from .state import TrainingState as TrainingState
-    from .tensorboard import TensorBoard as TensorBoard
-
-_HOME = {
-    "History": "history",
-    "LatentsNotFinite": "errors",
-    "Report": "loop",
-    "TensorBoard": "tensorboard",
-    "Trained": "run",
-    "TrainingConfig": "config",
-    "TrainingDiverged": "errors",
-    "TrainingState": "state",
-    "check_finite": "errors",
-    "train": "loop",
-    "train_many": "loop",
-}
-
-__all__ = [
-    "History",
-    "LatentsNotFinite",
-    "Report",
-    "TensorBoard",
-    "Trained",
-    "TrainingConfig",
-    "TrainingDiverged",
-    "TrainingState",
-    "check_finite",
-    "train",
-    "train_many",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+from .augment import Augmentation as Augmentation
+from .augment import RandomFlips as RandomFlips
+from .config import Stopping as Stopping
+from .config import Training as Training
+from .errors import LatentsNotFinite as LatentsNotFinite
+from .errors import TrainingDiverged as TrainingDiverged
+from .errors import check_finite as check_finite
+from .fingerprint import data_identity as data_identity
+from .history import History as History
+from .loop import Report as Report
+from .loop import train as train
+from .loop import train_many as train_many
+from .optimizer import SGD as SGD
+from .optimizer import Adam as Adam
+from .optimizer import Optimizer as Optimizer
+from .run import Trained as Trained
+from .samplers import RandomWindows as RandomWindows
+from .samplers import Sampler as Sampler
+from .samplers import SimilarWindows as SimilarWindows
+from .samplers import window_for as window_for
+from .state import TrainingState as TrainingState
+from .state import from_arrays as from_arrays
+from .state import to_arrays as to_arrays
+from .tensorboard import TensorBoard as TensorBoard

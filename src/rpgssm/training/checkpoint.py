@@ -1,7 +1,7 @@
 """Checkpoints on disk, by orbax: named arrays and a JSON of everything else, one folder per step.
 
-A folder gets its final name only when all of it is written, so a run killed at any moment leaves whole checkpoints or
-none. The last two are kept; each also holds the best model so far. They are written in the background.
+A folder gets its final name when it is complete, so a run killed at any moment leaves whole checkpoints or none. The
+last two are kept; each also holds the best model so far. They are written in the background.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2  # since 0.2: checkpoints hold the identity of their run
 FOLDER, TABLE = "checkpoints", "history.csv"
 
 
@@ -32,7 +32,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
-        """Write a checkpoint, unless there is one of this step. Returns before all is on disk: see `wait`."""
+        """Write a checkpoint, unless there is one of this step, in the background: see `wait`."""
         if step in self._manager.all_steps():
             return
         stored = {name: np.asarray(array) for name, array in arrays.items() if np.size(array)}
@@ -42,11 +42,12 @@ class Checkpoints:
         self._manager.save(step, args=args, force=True)
 
     def load(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """The arrays and the rest of the checkpoint of a step."""
+        """Read the checkpoint of a step: its arrays, and everything else."""
         meta = self._manager.restore(step, args=self._args.Composite(meta=self._args.JsonRestore()))["meta"]
         if meta.get("format") != FORMAT:
             raise ValueError(
-                f"The checkpoints in {self.directory} have format {meta.get('format')}; this version reads {FORMAT}."
+                f"Cannot resume the run in {self.directory}: its checkpoints have format {meta.get('format')}; this "
+                f"version reads {FORMAT}. Pass overwrite=True to start afresh, or another directory."
             )
         restored = self._manager.restore(step, args=self._args.Composite(arrays=self._args.StandardRestore()))["arrays"]
         arrays = {name: np.asarray(array) for name, array in restored.items()}
@@ -54,7 +55,7 @@ class Checkpoints:
         return arrays, meta
 
     def wait(self) -> None:
-        """Until what was saved is on disk."""
+        """Wait until everything is on disk."""
         self._manager.wait_until_finished()
 
     def close(self) -> None:
@@ -66,7 +67,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def prepare(directory: Path, resume: bool, overwrite: bool) -> None:
-    """Make a directory ready for a run, and refuse to mix two runs in one."""
+    """Make a directory for a run; raise if it holds another one."""
     if resume and overwrite:
         raise ValueError("Either resume the run in the directory or overwrite it, not both.")
     if holds_run(directory):

@@ -1,20 +1,21 @@
-"""What training raises, and what is raised of a model whose training went wrong unnoticed."""
+"""Errors of training, and of models that give latents which are not finite."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jax import Array
+from jaxtyping import PyTree
 
 if TYPE_CHECKING:
     from .state import TrainingState
 
 
 class TrainingDiverged(RuntimeError):
-    """The loss, its gradient or the parameters stopped being finite numbers.
+    """The loss, its gradient or the parameters are no longer finite numbers.
 
-    `model` and `state` are the last good ones, from before the step that failed. `terms` are the names of what was not
-    finite, `sequences` the places in the data of the sequences concerned (of the whole batch, if the objective does not
-    tell them apart), `step` the number of the step that failed.
+    `step` is the number of the step that failed; `model` and `state` are those before it. `terms` are the names of the
+    numbers that are not finite. `sequences` are the places in the data of the sequences concerned, or of the whole
+    batch if the objective has no terms per sequence.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class TrainingDiverged(RuntimeError):
         step: int,
         terms: tuple[str, ...],
         sequences: tuple[int, ...],
-        model: Any,
+        model: PyTree,
         state: "TrainingState",
     ) -> None:
         super().__init__(message)
@@ -36,8 +37,7 @@ class TrainingDiverged(RuntimeError):
 
 
 class LatentsNotFinite(ValueError):
-    """A trained model gives latents that are not finite numbers for some frames: its training went astray, or the
-    frames are unlike those that it was trained on."""
+    """The latents of some frames are not finite: training failed, or the frames differ from the training data."""
 
     def __init__(self, model: str, sequence: int, frame: int) -> None:
         super().__init__(

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class History:
-    """A table of numbers with named columns, the first of which is `step`. A missing number is NaN."""
+    """A table of numbers with named columns, `step` first. A missing number is NaN."""
 
     def __init__(self, names: Iterable[str], rows: Iterable[Iterable[float | int]] | np.ndarray = ()) -> None:
         self.names = tuple(names)
@@ -33,6 +33,11 @@ class History:
     def columns(self) -> dict[str, np.ndarray]:
         return {name: self[name] for name in self.names}
 
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, np.ndarray]) -> "History":
+        """The table with these columns."""
+        return cls(columns, np.stack([np.asarray(x, np.float64) for x in columns.values()], 1))
+
     @property
     def rows(self) -> list[dict[str, float]]:
         return [self.row(i) for i in range(len(self))]
@@ -53,7 +58,7 @@ class History:
         return np.array(self._rows, np.float64).reshape(len(self), len(self.names))
 
     def to_csv(self, path: Path | str) -> None:
-        """Write the table; a missing number is an empty cell, all others are read back exactly."""
+        """Write the table. A missing number is an empty cell; all others are read back exactly."""
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
         partial.write_text(self._text(0, header=True), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the user sees while training: a bar on a terminal, a line now and then elsewhere."""
+"""Display of progress: a bar on a terminal, else a line every few seconds."""
 
 import math
 import time
@@ -12,7 +12,7 @@ _HIDDEN = ("step", "learning_rate", "seconds", "steps_per_second")
 
 
 class ProgressDisplay:
-    """Shows loss terms, validation, steps per second and the time left. Use as a context."""
+    """A context that shows loss terms, validation, steps per second and the time left."""
 
     def __init__(
         self, total: int, start: int = 0, show: bool = True, console: Console | None = None, every: float = 10.0
@@ -49,7 +49,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def update(self, step: int, rate: float, row: Mapping[str, float] | None, final: bool = False) -> None:
-        """After each dispatch: the step reached, steps per second, and the newest row of the history."""
+        """Show the step reached, steps per second, and the newest row of the history."""
         self._rate = rate
         if row is not None:
             self._seen.update({name: x for name, x in row.items() if name not in _HIDDEN and not math.isnan(x)})

@@ -1,40 +1,46 @@
-"""What is known of one model in training on the host: its history, its best state so far, its checkpoints."""
+"""The state of one model in training on the host: its history, its best parameters so far, its checkpoints."""
 
+import json
 import math
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
+
+from rpgssm.settings import differences
 
 from .checkpoint import TABLE, Checkpoints
-from .config import TrainingConfig
+from .config import Training
 from .errors import TrainingDiverged
 from .history import History
-from .optimiser import path_name
+from .optimizer import path_name
 from .program import Attempt
 from .state import TrainingState, from_arrays, to_arrays
 
-Stopped = Literal["max_steps", "early", "interrupted", "diverged"]
+M = TypeVar("M")
+Stopped = Literal["max_steps", "early", "interrupted", "diverged", "converged"]
 
 
 @dataclass(frozen=True)
 class Best:
-    """The parameters with the lowest validation loss, and when that was."""
+    """The parameters with the lowest validation loss, and their step."""
 
-    params: Any
+    params: PyTree
     step: int
     loss: float
 
 
 @dataclass(frozen=True)
-class Book:
-    """What changes from dispatch to dispatch, replaced as a whole: an interrupt finds the old or the new, never half.
+class Record:
+    """Everything that a dispatch changes, replaced as a whole: an interrupt finds the old or the new record.
 
-    `rows` of the history are valid; `waiting` is the number of validations since the best one.
+    The first `rows` of the history are valid; `waiting` is the number of validations since the best one.
     """
 
     rows: int = 0
@@ -45,105 +51,102 @@ class Book:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Generic[M]):
     """The result of training.
 
     `model` is the one of the best validation (step `best_step`), or the last one if there was no validation or
-    `keep_best` is False; `last_model` is that of the last step, `step`. `stopped` says why it ended; "diverged" only
-    occurs when several models are trained at once (one alone raises), and `error` then says more.
+    `keep_best` is False. `last_model` is the one of the last step, `step`. `stopped` is the reason of the end.
+    "diverged", with an `error`, only occurs when several models are trained at once; `train` raises the error.
     """
 
-    model: Any
-    last_model: Any
+    model: M
+    last_model: M
     best_step: int
     step: int
     history: History
     stopped: Stopped
-    config: TrainingConfig
     error: TrainingDiverged | None = None
 
 
+@dataclass(eq=False)
 class Run:
     """One model in training."""
 
-    def __init__(self, static: Any, config: TrainingConfig, names: list[str], directory: Path | None) -> None:
-        self.static = static
-        self.config = config
-        self.history = History(names)
-        self.book = Book()
-        self.directory = directory
-        self.checkpoints = None if directory is None else Checkpoints(directory)
+    static: PyTree
+    settings: Training
+    log_every: int
+    names: InitVar[list[str]]
+    identity: Mapping[str, Any]
+    program: Mapping[str, Any]
+    directory: Path | None
 
-    def digest(
+    def __post_init__(self, names: list[str]) -> None:
+        self.history, self.record = History(names), Record()
+        self.checkpoints = None if self.directory is None else Checkpoints(self.directory)
+
+    def recorded(
         self,
         state: TrainingState,
         start: int,
         rows: Mapping[str, np.ndarray],
         validation: Mapping[str, Any] | None,
         times,
-    ) -> Book:
-        """The book after a dispatch from step `start` on: rows of the history, best model, whether to stop."""
-        config, book, end = self.config, self.book, int(state.step)
-        self.history.truncate(book.rows)
+    ) -> Record:
+        """The record after a dispatch that began at step `start`. Adds rows to the history."""
+        record, end, max_steps = self.record, int(state.step), self.settings.max_steps
+        self.history.truncate(record.rows)
         for i in range(end - start):
             step = start + i + 1
-            due = step % config.log_every == 0 or step == config.max_steps
+            due = step % self.log_every == 0 or step == max_steps
             if due or (validation is not None and step == end):
-                row: dict[str, float] = {
-                    "step": float(step),
-                    **{name: float(x[i]) for name, x in rows.items()},
-                    **times,
-                }
+                row: dict[str, float] = {"step": float(step)} | {name: float(x[i]) for name, x in rows.items()} | times
                 if validation is not None and step == end:
                     row |= {_validation_name(name): float(x) for name, x in validation.items()}
                 self.history.append(row)
-        book = replace(book, rows=len(self.history))
+        record = replace(record, rows=len(self.history))
         if validation is not None:
             loss = float(validation["loss"])
-            if math.isfinite(loss) and (book.best is None or loss < book.best.loss):
-                book = replace(book, best=Best(state.params, end, loss), waiting=0)
+            if math.isfinite(loss) and (record.best is None or loss < record.best.loss):
+                record = replace(record, best=Best(state.params, end, loss), waiting=0)
             else:
-                book = replace(book, waiting=book.waiting + 1)
-        return replace(book, stopped=self._why_stop(book, end))
+                record = replace(record, waiting=record.waiting + 1)
+        return replace(record, stopped=self._why_stop(record, end))
 
-    def _why_stop(self, book: Book, step: int) -> Stopped | None:
-        if self.config.patience is not None and book.waiting >= self.config.patience:
+    def _why_stop(self, record: Record, step: int) -> Stopped | None:
+        patience = self.settings.stopping.patience
+        if patience is not None and record.waiting >= patience:
             return "early"
-        return "max_steps" if step >= self.config.max_steps else None
+        return "max_steps" if step >= self.settings.max_steps else None
 
     def write_history(self, first: int) -> None:
         if self.directory is not None:
             self.history.append_to_csv(self.directory / TABLE, first)
 
-    def save(self, state: TrainingState, data: Mapping[str, Any], seconds: float) -> None:
+    def save(self, state: TrainingState, seconds: float) -> None:
         """Write a checkpoint."""
         if self.checkpoints is None:
             return
-        best = self.book.best
+        best = self.record.best
         arrays = to_arrays(state, "state") | {"history": self.history.to_array()}
         if best is not None:
             arrays |= to_arrays(best.params, "best")
         meta = {
-            "config": asdict(self.config),
-            "data": dict(data),
+            "identity": dict(self.identity),
+            "program": dict(self.program),
             "columns": self.history.names,
             "best": None if best is None else {"step": best.step, "loss": best.loss},
-            "waiting": self.book.waiting,
-            "diverged": self.book.stopped == "diverged",
+            "waiting": self.record.waiting,
+            "diverged": self.record.stopped == "diverged",
             "seconds": seconds,
         }
         self.checkpoints.save(int(state.step), arrays, meta)
 
-    def restore(self, step: int, template: TrainingState, data: Mapping[str, Any]) -> tuple[TrainingState, float]:
-        """The state in the checkpoint of a step, and the seconds spent so far; ValueError if it is of another run."""
+    def restore(self, step: int, template: TrainingState) -> tuple[TrainingState, float]:
+        """Restore the checkpoint of a step: its state, and the seconds so far. Raises ValueError for another run."""
         assert self.checkpoints is not None
         arrays, meta = self.checkpoints.load(step)
         where = f"Cannot resume the run in {self.directory}"
-        wrong = self.config.differences(meta["config"])
-        wrong += [
-            f"{name} is {data.get(name)} and was {was}" for name, was in meta["data"].items() if data.get(name) != was
-        ]
-        wrong += [f"{name} is new" for name in data if name not in meta["data"]]
+        wrong = differences(json.loads(json.dumps(self.identity)), meta["identity"])
         if wrong:
             raise ValueError(f"{where}: {'; '.join(wrong)}. Use the settings and data it was started with.")
         if tuple(meta["columns"]) != self.history.names:
@@ -158,11 +161,29 @@ class Run:
                 best = Best(from_arrays(template.params, "best", arrays), meta["best"]["step"], meta["best"]["loss"])
         except ValueError as error:
             raise ValueError(f"{where}: the model is another one. {error}.") from None
+        self._check_program(where, meta["program"])
         self.history = History(meta["columns"], arrays["history"])
-        book = Book(len(self.history), best, meta["waiting"])
-        stopped = "diverged" if meta["diverged"] else self._why_stop(book, step)
-        self.book = replace(book, stopped=stopped)
+        record = Record(len(self.history), best, meta["waiting"])
+        stopped = "diverged" if meta["diverged"] else self._why_stop(record, step)
+        self.record = replace(record, stopped=stopped)
         return state, meta["seconds"]
+
+    def _check_program(self, where: str, before: Mapping[str, Any]) -> None:
+        """Raise for a changed training step that settings and data do not show: the user's own code differs."""
+        now = self.program
+        others = [f"{name} {before[name]}" for name in now if name != "digest" and now[name] != before[name]]
+        if others:
+            warnings.warn(
+                f"The run in {self.directory} was begun with {', '.join(others)}: it goes on, but its numbers may "
+                "differ in the last digits from those of a run that was not interrupted.",
+                stacklevel=2,
+            )
+        elif now["digest"] != before["digest"]:
+            raise ValueError(
+                f"{where}: its training step is another one, although the settings and the data are the same. Has an "
+                "encoder, an objective or another function of your own changed? Use the one it was started with, or "
+                "start afresh with overwrite=True."
+            )
 
     def fail(self, state: TrainingState, attempt: Attempt) -> TrainingDiverged:
         """The error that describes a failed step; `state` is from before it."""
@@ -173,25 +194,26 @@ class Run:
         listed = ", ".join(str(n) for n in sequences)
         who = f"In sequence(s) {listed} of the data" if known else f"The batch held the sequences {listed} of the data"
         saved = f" and saved in {self.directory}" if self.directory is not None else ""
-        clip = "no clip_norm" if self.config.clip_norm is None else f"clip_norm {self.config.clip_norm:g}"
+        norm = getattr(self.settings.optimizer, "clip_norm", None)
+        clip = "no clip_norm" if norm is None else f"clip_norm {norm:g}"
         message = (
             f"Training diverged at step {step}: {'; '.join(parts)}. {who}. The model of step {step - 1}, the last good "
             f"one, is in `.model` of this error{saved}. Try a lower learning rate (now "
-            f"{self.config.learning_rate:g}) or stronger clipping (now {clip}); if it fails in the first steps, look "
+            f"{self.settings.learning_rate:g}) or stronger clipping (now {clip}); if it fails in the first steps, look "
             "at these sequences for values that are huge or not finite."
         )
         model = eqx.combine(state.params, self.static)
         return TrainingDiverged(message, step=step, terms=terms, sequences=sequences, model=model, state=state)
 
     def result(self, state: TrainingState) -> Trained:
-        book, step = self.book, int(state.step)
+        record, step = self.record, int(state.step)
         last = eqx.combine(state.params, self.static)
-        self.history.truncate(book.rows)
-        best = book.best if self.config.keep_best else None
+        self.history.truncate(record.rows)
+        best = record.best if self.settings.stopping.keep_best else None
         model = last if best is None else eqx.combine(best.params, self.static)
-        best_step = step if book.best is None else book.best.step
-        stopped = book.stopped or "interrupted"
-        return Trained(model, last, best_step, step, self.history, stopped, self.config, book.error)
+        best_step = step if record.best is None else record.best.step
+        stopped = record.stopped or "interrupted"
+        return Trained(model, last, best_step, step, self.history, stopped, record.error)
 
 
 def columns(terms: list[str], validated: bool) -> list[str]:
@@ -211,7 +233,7 @@ def _validation_name(term: str) -> str:
 
 
 def _what_failed(attempt: Attempt) -> tuple[list[str], tuple[str, ...], tuple[int, ...]]:
-    """In words, by name, and which sequences."""
+    """The failure in words, the names of terms that are not finite, and the sequences concerned."""
     terms, bad = [], np.zeros(len(attempt.sequences), bool)
     if not np.isfinite(attempt.loss):
         terms.append("loss")

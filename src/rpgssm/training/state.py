@@ -1,31 +1,31 @@
-"""What the optimiser steps carry along, and how it is stored."""
+"""The state of training, and its conversion to named arrays."""
 
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, PyTree, UInt32
 
-from .optimiser import path_name
+from .optimizer import path_name
 
 
 class TrainingState(eqx.Module):
     """Everything that the next step depends on, apart from data and settings.
 
-    `params` are the floating point arrays of the model. `keys` never change: the randomness of a step, and the order
-    of the data in an epoch, are functions of them and of the number of steps done. `totals` are sums of the loss terms
-    since the last row of the history. With several models at once all arrays have a leading axis.
+    `params` are the floating point arrays of the model. `keys` never change: the randomness of a step, and the order of
+    the data in an epoch, are functions of `keys` and of the number of steps. `totals` are sums of the loss terms since
+    the last row of the history. With several models at once all arrays have a leading axis.
     """
 
-    params: Any
-    optimiser: Any
+    params: PyTree
+    optimizer: Any
     keys: UInt32[Array, "*models purposes words"]
     step: Int[Array, "*models"]
     totals: dict[str, Float[Array, "*models"]]
 
 
-def to_arrays(tree: Any, prefix: str) -> dict[str, np.ndarray]:
+def to_arrays(tree: PyTree, prefix: str) -> dict[str, np.ndarray]:
     """The leaves of a pytree by name, on the host."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     arrays = {f"{prefix}.{path_name(path)}": np.asarray(leaf) for path, leaf in leaves}
@@ -34,8 +34,8 @@ def to_arrays(tree: Any, prefix: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def from_arrays(template: Any, prefix: str, arrays: dict[str, np.ndarray]) -> Any:
-    """A pytree like `template` with the named leaves; ValueError with the names of those that do not fit."""
+def from_arrays(template: PyTree, prefix: str, arrays: dict[str, np.ndarray]) -> PyTree:
+    """A pytree like `template` with the named leaves. Raises ValueError with the names of leaves that do not fit."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     expected = {f"{prefix}.{path_name(path)}": leaf for path, leaf in leaves}
     stored = {name for name in arrays if name.startswith(f"{prefix}.")}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 class TensorBoard:
     """A callback of `train` that writes every number of the history as TensorBoard scalars.
 
-    With several models at once each gets a folder of its own. Needs the package tensorboardX, which is light.
+    With several models at once each has its own folder. Needs the package tensorboardX.
     """
 
     def __init__(self, directory: Path | str) -> None:

@@ -1,1 +1,0 @@
-"""The models that the RP-GSSM is compared with."""

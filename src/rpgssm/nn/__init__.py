@@ -1,0 +1,33 @@
+"""Networks: encoders with their recognition heads, decoders, emissions, and the priors of the chain."""
+
+from .convolution import Conv2d as Conv2d
+from .decoder import ConvDecoder as ConvDecoder
+from .decoder import Decoder as Decoder
+from .decoder import DecoderInfo as DecoderInfo
+from .decoder import MLPDecoder as MLPDecoder
+from .decoder import decoder_loss as decoder_loss
+from .decoder import make_decoder as make_decoder
+from .decoder import sample_latents as sample_latents
+from .encoders import CNNEncoder as CNNEncoder
+from .encoders import Encoder as Encoder
+from .encoders import EncoderKind as EncoderKind
+from .encoders import FixedFeatures as FixedFeatures
+from .encoders import KeypointEncoder as KeypointEncoder
+from .encoders import LinearEncoder as LinearEncoder
+from .encoders import MLPEncoder as MLPEncoder
+from .encoders import UserEncoder as UserEncoder
+from .encoders import WideLayer as WideLayer
+from .encoders import make_encoder as make_encoder
+from .heads import Cholesky as Cholesky
+from .heads import Diagonal as Diagonal
+from .heads import Head as Head
+from .heads import PrecisionForm as PrecisionForm
+from .heads import Recognition as Recognition
+from .heads import make_head as make_head
+from .layers import Standardise as Standardise
+from .layers import standardisation as standardisation
+from .priors import Controlled as Controlled
+from .priors import Free as Free
+from .priors import Network as Network
+from .priors import Prior as Prior
+from .priors import Stationary as Stationary

@@ -1,0 +1,1 @@
+"""Measurements of speed: the core beside other implementations of the same mathematics, and training steps."""
