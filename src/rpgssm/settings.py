@@ -141,7 +141,14 @@ def has_settings(value: object) -> bool:
 def check(settings: object) -> None:
     """Raise ValueError for the first setting with a wrong value; the message names it and the values allowed."""
     for name, about in declared(type(settings)).items():
-        about.check(getattr(settings, name))
+        value = getattr(settings, name)
+        about.check(value)
+        for number, part in enumerate(value if isinstance(value, list | tuple) else (), 1):
+            if has_settings(part) and not isinstance(part, Behaviour):
+                try:
+                    check(part)
+                except ValueError as error:
+                    raise ValueError(f"{name}, number {number}: {error}") from None
 
 
 def is_whole(value: object, least: float | None = None) -> bool:
@@ -173,7 +180,10 @@ class Behaviour:
 
     def __post_init__(self) -> None:
         for name, about in declared(type(self)).items():
-            about.check(getattr(self, name), f"{type(self).__name__}.")
+            value = getattr(self, name)
+            about.check(value, f"{type(self).__name__}.")
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
 
     def __repr__(self) -> str:
         return text(self)
@@ -308,11 +318,24 @@ def _parsed(node: ast.expr, kind: object, source: str) -> Any:
                 raise ValueError(f"{source!r} gives {part.arg} twice")
             values[part.arg] = _parsed(part.value, about[part.arg].kind, source)
         return cls(**values)
+    if isinstance(node, ast.Name) and str in _options(kind):
+        return node.id  # shells take quotes away
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError, MemoryError):
         names = ", ".join([*allowed, *map(repr, literals(kind))])
-        raise ValueError(f"{source!r} is not understood: write a value, or one of {names}") from None
+        choices = f", or one of {names}" if names else ""
+        raise ValueError(
+            f"{_said_node(node)}{source[:200]!r} is not understood: write a number, True, False, None, a text in "
+            f"quotes{choices}"
+        ) from None
+
+
+def _said_node(node: ast.expr) -> str:
+    try:
+        return f"{ast.unparse(node)[:60]!r} in "
+    except RecursionError:
+        return ""
 
 
 def literals(kind: object) -> tuple[str, ...]:

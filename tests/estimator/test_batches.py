@@ -42,8 +42,8 @@ def test_other_methods_have_them_too():
         ({"sampler": RandomFlips()}, r"one of RandomWindows\(...\), SimilarWindows\(...\)"),
         ({"sampler": SimilarWindows}, r"one of RandomWindows\(...\), SimilarWindows\(...\)"),
         ({"sampler": None}, r"one of RandomWindows\(...\), SimilarWindows\(...\)"),
-        ({"augment": True}, r"one of RandomFlips\(...\), or None"),
-        ({"augment": RandomWindows()}, r"one of RandomFlips\(...\), or None"),
+        ({"augment": True}, r"one of RandomFlips\(...\), .*or None"),
+        ({"augment": RandomWindows()}, r"one of RandomFlips\(...\), .*or None"),
     ],
 )
 def test_wrong_objects_are_refused_and_the_choices_listed(setting, choices):

@@ -289,3 +289,41 @@ def test_stored_settings_are_checked(saved, tmp_path, settings, message, uncheck
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         RPGSSM.load(folder)
+
+
+def test_files_of_the_user_are_left_alone(stationary, tmp_path):
+    """A README stays; a configuration of something else is refused, and what it names is not removed."""
+    (tmp_path / "README.md").write_text("mine")
+    stationary.save(tmp_path, overwrite=True)
+    assert (tmp_path / "README.md").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious.npy").write_bytes(b"1")
+    (other / "config.json").write_text('{"weights": {"file": "precious.npy"}}')
+    with pytest.raises(ValueError, match="not of a model saved by this library"):
+        stationary.save(other, overwrite=True)
+    assert sorted(path.name for path in other.iterdir()) == ["config.json", "precious.npy"]
+
+
+@pytest.mark.usefixtures("unchecked_types")
+@pytest.mark.parametrize(
+    ("stage", "name", "value"), [(0, "latent_dim", 3.9), (1, "max_steps", "many"), (1, "posterior_gradient", "no")]
+)
+def test_settings_of_stages_are_checked_on_loading(tmp_path, stage, name, value):
+    folder = shutil.copytree(OF_VERSION_1.parents[1] / "wide-none" / "model", tmp_path / "old")
+    model = rpgssm.load(folder)
+    folder = model.save(tmp_path / "new")
+    config = json.loads((folder / "config.json").read_text())
+    config["settings"]["stages"][stage][name] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=rf"stages, number {stage + 1}: {name} is {value!r}"):
+        rpgssm.load(folder)
+
+
+@pytest.mark.usefixtures("unchecked_types")
+def test_numbers_of_numpy_are_settings_like_others(world, tmp_path):
+    settings = {"max_steps": 4, "checkpoint_dir": tmp_path, "prior": Prior(scale=np.float64(0.5))}
+    quick(**settings).fit(world.x)
+    resumed = quick(**settings, batch_size=np.int64(8)).fit(world.x, resume=True)
+    assert resumed.n_steps_ == 4
+    assert repr(resumed.prior) == "Prior(scale=0.5)"

@@ -92,3 +92,12 @@ def test_a_covariance_that_all_sequences_share_is_kept_once():
     mixed = collect(lambda part: SimpleNamespace(mean=part, cov=next(differ)), x, batch=3)
     assert mixed.cov is not None
     np.testing.assert_array_equal(mixed.cov[:, 0, 0, 0], [1, 1, 1, 2, 2, 2, 1])
+
+
+def test_a_horizon_at_which_all_sequences_agree_has_no_score():
+    latents = Latents(np.random.default_rng(0).normal(size=(4, 3, 1)))
+    truth = np.random.default_rng(1).normal(size=(4, 3, 1))
+    readout = LinearReadout.fit(latents.mean, {"lick": truth})
+    truth[:, 1] = 1.0
+    curve = forecast_scores(readout, latents, {"lick": truth})["lick"].r_squared
+    np.testing.assert_array_equal(np.isnan(curve), [False, True, False])

@@ -179,7 +179,7 @@ DEFAULTS_0_1: dict[str, dict[str, Any]] = {
         "widen_components": 25,
     },
     "SVAE": {**_TRAINING_0_1, "precision": "diagonal", "data_dependent": False, "initial_precision": 1.0},
-    "RKN": {**_TRAINING_0_1, "data_dependent": True, "initial_precision": 1.0},
+    "RKN": {**_TRAINING_0_1, "data_dependent": True, "initial_precision": 1.0, "initial_variance": 10.0},
     "LinearGaussianSSM": {"latent_dim": 8, "components": 50, "tolerance": 1e-5, "random_state": 0, "verbose": True},
 }
 

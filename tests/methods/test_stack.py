@@ -484,8 +484,8 @@ def test_encoders_of_ones_own_in_several_stages_are_passed_again(x, tmp_path):
         ((), r"stages is \(\): it must be two or more RPGSSM\(\), in a list or tuple"),
         ([quick()], r"it must be two or more RPGSSM\(\)"),
         ([quick(), CPC()], r"it must be two or more RPGSSM\(\)"),
-        ([quick(), quick().set_params(latent_dim=0)], "stage 2 of the stack: latent_dim is 0"),
-        ([quick().set_params(max_steps=-1), quick()], "stage 1 of the stack: max_steps is -1"),
+        ([quick(), quick().set_params(latent_dim=0)], "stages, number 2: latent_dim is 0"),
+        ([quick().set_params(max_steps=-1), quick()], "stages, number 1: max_steps is -1"),
         ([quick(marginal=GaussianMarginal()), quick()], "stage 1 of the stack: .*GaussianMarginal.* needs linear"),
         (
             [quick(), quick(encoder=WideLayer(4), marginal=GaussianMarginal())],
@@ -522,3 +522,51 @@ def test_wrong_layers_are_refused_when_they_are_made():
     ]:
         with pytest.raises(ValueError, match=message):
             make()
+
+
+class Interrupt:
+    """A callback that interrupts once, in the first report from a step on."""
+
+    def __init__(self, step=0):
+        self.step = step
+
+    def __call__(self, estimator, report):
+        if self.step is not None and report.step >= self.step:
+            self.step = None
+            raise KeyboardInterrupt
+
+
+def linear_stack(folder, seed, **first) -> Stack:
+    below = quick(3, "linear", random_state=seed, max_steps=4, checkpoint_dir=folder, checkpoint_every=1, **first)
+    return Stack([below, quick(encoder=WideLayer(6), max_steps=4)])
+
+
+@pytest.mark.slow
+def test_a_stage_does_not_go_on_with_the_run_of_another_stack(x, tmp_path):
+    """What a stage is trained on is what the stage below gives, and not only the frames."""
+    linear_stack(tmp_path, 0).fit(x)
+    linear_stack(tmp_path, 7).fit(x, overwrite=True, callbacks=[Interrupt()])
+    resumed, whole = linear_stack(tmp_path, 7).fit(x, resume=True), linear_stack(None, 7).fit(x)
+    np.testing.assert_array_equal(resumed.transform(x), whole.transform(x))
+
+
+@pytest.mark.slow
+def test_another_first_stage_is_refused_by_the_second(x, tmp_path):
+    constant = {"optimizer": Adam(schedule="constant")}
+    linear_stack(tmp_path, 0, **constant).fit(x, callbacks=[Interrupt(5)])
+    longer = linear_stack(tmp_path, 0, **constant)
+    longer.stages[0].set_params(max_steps=6)
+    with pytest.raises(ValueError, match=r"Cannot resume the run in .*stage-2: data"):
+        longer.fit(x, resume=True)
+
+
+def test_an_interrupt_between_the_stages_ends_the_fit(x):
+    model = linear_stack(None, 0).fit(x, callbacks=[Interrupt(4)])
+    assert (model.n_stages_, model.n_steps_, model.stopped_) == (1, 4, "interrupted")
+
+
+def test_the_summary_is_of_the_losses_of_the_last_stage(x):
+    model = linear_stack(None, 0).fit(x, validation=x[:6])
+    losses = model.history_["loss"][model.history_["stage"] == 2]
+    assert f"loss of the last stage {losses[0]:.3f} at first, {losses[-1]:.3f} at last" in model.summary()
+    assert f"held-out loss {model.history_['validation_loss'][-1]:.3f} at best" in model.summary()

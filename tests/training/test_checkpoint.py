@@ -119,7 +119,7 @@ def test_a_directory_is_not_used_twice(tmp_path, whole):
 
 
 def test_no_directory_to_resume():
-    with pytest.raises(ValueError, match="need a `directory`"):
+    with pytest.raises(ValueError, match="about a folder of checkpoints: name it"):
         run(resume=True)
 
 

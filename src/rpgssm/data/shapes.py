@@ -166,7 +166,8 @@ def set_lengths(raw: dict[str, Raw], lengths: object) -> None:
         if given.shape != (count,) or given.dtype.kind not in "iu":
             raise ValueError(
                 f"lengths has shape {given.shape} and dtype {given.dtype}, but {modality.label} has {count} sequences: "
-                "pass one integer for each"
+                "pass one integer for each (sequences that follow each other in one array: cut them into a list, "
+                "or pad them to (N, T, ...))"
             )
         if np.any((given < 1) | (given > modality.lengths)):
             n = int(np.argmax((given < 1) | (given > modality.lengths)))

@@ -59,7 +59,7 @@ class Estimator(TransformerMixin, BaseEstimator):
     takes_controls: ClassVar[bool] = False
 
     latent_dim: int = setting(8, "Number of latent dimensions.", least=1, kw_only=False)
-    random_state: int = setting(0, "Seed of everything random.", least=0)
+    random_state: int = setting(0, "Seed of everything random.", least=0, most=2**32 - 1)
     verbose: bool = setting(True, "Show progress.", effect="none")
 
     model_: Any = field(init=False)
@@ -450,9 +450,12 @@ class Estimator(TransformerMixin, BaseEstimator):
             f"fitted to {info.description}",
             f"  {self.n_steps_} steps ({self.stopped_}); kept the model of step {self.best_step_}",
         ]
-        if len(loss := self.history_["loss"]):
-            lines.append(f"  loss {loss[0]:.3f} at first, {loss[-1]:.3f} at last")
-        held_out = self.history_.get("validation_loss", np.zeros(0))
+        stage = self.history_.get("stage", np.zeros(len(self.history_["step"])))
+        last = stage == stage.max(initial=0)  # losses of different stages cannot be compared
+        if len(loss := self.history_["loss"][last]):
+            which = " of the last stage" if len(set(stage)) > 1 else ""
+            lines.append(f"  loss{which} {loss[0]:.3f} at first, {loss[-1]:.3f} at last")
+        held_out = self.history_["validation_loss"][last] if "validation_loss" in self.history_ else np.zeros(0)
         if np.isfinite(held_out).any():
             lines.append(f"  held-out loss {np.nanmin(held_out):.3f} at best")
         return "\n".join([*lines, *self._dynamics()])

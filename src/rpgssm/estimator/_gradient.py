@@ -65,7 +65,8 @@ class GradientEstimator(Training, Estimator):
         """The settings of the training, with nothing left open."""
         own = {name: getattr(self, name) for name in declared(Training)}
         given = {name: value for name, value in self.resolved().items() if name in own}
-        return Training(**{**own, **given, "window": window})
+        values = {**own, **given, "window": window}
+        return Training(**{name: x.item() if isinstance(x, np.generic) else x for name, x in values.items()})
 
     def _prepare(self, X: object, mask: object, controls: object, *validation: object) -> Prepared:
         return self._split(prepare(X, mask, controls, *validation, frame_ndim=frame_ndim(self.encoder)))
@@ -90,7 +91,6 @@ class GradientEstimator(Training, Estimator):
         overwrite: bool = False,
         callbacks: Sequence[Callable[[Report], None]] = (),
         directory: str | Path | None = None,
-        of_data: Mapping[str, str] | None = None,
     ) -> Trained[Any]:
         settings = self.training_settings(prepared.window)
         seeds = [int(self.random_state) + i for i in range(1 if start is not None else int(self.n_init))]
@@ -102,8 +102,7 @@ class GradientEstimator(Training, Estimator):
             options |= {"resume": resume, "overwrite": overwrite, "directory": folder, "callbacks": callbacks}
             if folder is not None:
                 _check_folder(Path(folder), len(models), resume, overwrite)
-                of_data = data_identity(data, held_out) if of_data is None else of_data
-                options["identity"] = self.identity(prepared.window) | dict(of_data)
+                options["identity"] = self.identity(prepared.window) | data_identity(data, held_out)
         if len(models) == 1:
             return train(models[0], self.objective(), data, settings, seed=seeds[0], **options)
         return self._best(train_many(models, self.objective(), data, settings, seeds=seeds, **options))
@@ -126,7 +125,8 @@ class GradientEstimator(Training, Estimator):
         if all(r.error is not None for r in results):
             raise next(r.error for r in results if r.error is not None)
         self.init_losses_ = scores
-        return results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
+        best = results[int(np.nanargmin(scores)) if np.isfinite(scores).any() else 0]
+        return replace(best, stopped="interrupted") if best.interrupted and best.stopped != "max_steps" else best
 
     def _compared_score(
         self,

@@ -53,9 +53,10 @@ def save(estimator: "Estimator", directory: Path, overwrite: bool) -> Path:
     digest = hashlib.sha256(weights).hexdigest()
     config["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
     directory.mkdir(parents=True, exist_ok=True)
-    old = _weights_of(directory)
+    old = _weights_of(directory)  # first: it refuses a folder of something else
     _place(directory / config["weights"]["file"], weights)
-    _place(directory / CARD, card(estimator, config).encode())
+    if _is_ours(directory / CARD):
+        _place(directory / CARD, card(estimator, config).encode())
     _place(directory / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     if old is not None and old != config["weights"]["file"]:
         (directory / old).unlink(missing_ok=True)
@@ -122,13 +123,13 @@ def load(directory: Path, cls: Any, custom: Mapping[str, Any]) -> Any:
             name: np.array([np.nan if v is None else v for v in x], float) for name, x in training["history"].items()
         }
         decoders = list(config["decoders"])
+        seed = int(self.random_state)
+        trees = {"model": self._skeleton(info, dict(config.get("structure", {})))}
+        k = trees["model"].latent_dim
+        trees |= {f"decoder-{name}": _decoders.build(k, name, info.frame_shapes, None, seed) for name in decoders}
     except (KeyError, TypeError, AttributeError) as error:
         what = f"has no entry {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{directory / CONFIG} is damaged: {what}") from None
-    seed = int(self.random_state)
-    trees = {"model": self._skeleton(info, dict(config.get("structure", {})))}
-    k = trees["model"].latent_dim
-    trees |= {f"decoder-{name}": _decoders.build(k, name, info.frame_shapes, None, seed) for name in decoders}
     filled = {name: _filled(directory, name, tree, arrays) for name, tree in trees.items()}
     self.model_ = filled.pop("model")
     self.decoders_ = {name.removeprefix("decoder-"): d for name, d in filled.items()}
@@ -265,13 +266,25 @@ def _filled(directory: Path, name: str, tree: PyTree, arrays: dict[str, np.ndarr
 
 
 def _weights_of(directory: Path) -> str | None:
-    """The file of weights that the configuration in a folder names."""
+    """The file of weights that the configuration in a folder names. A configuration that is not ours is refused."""
+    path = directory / CONFIG
     try:
-        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-        file = config.get("weights", {"file": "weights.safetensors"})["file"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return None
-    return file if isinstance(file, str) and Path(file).name == file else None
+    except (OSError, ValueError, RecursionError):
+        config = None  # damaged: perhaps by an older version, which wrote it in several steps
+    if config is not None and not (isinstance(config, dict) and {"method", "estimator"} & set(config)):
+        raise ValueError(f"{path} is not of a model saved by this library: choose another folder")
+    about = {} if config is None else config.get("weights", {"file": "weights.safetensors"})
+    file = about.get("file") if isinstance(about, dict) else None
+    ours = isinstance(file, str) and Path(file).name == file and Path(file).match("weights*.safetensors")
+    return str(file) if ours else None
+
+
+def _is_ours(card: Path) -> bool:
+    """Whether there is no README yet, or one of a saved model: that of the user stays."""
+    return not card.exists() or "Saved by rpgssm" in card.read_text(encoding="utf-8", errors="replace")
 
 
 def _place(path: Path, content: bytes) -> None:

@@ -98,7 +98,7 @@ def forecast_scores(
             )
         there = known(truth)
         steps = range(truth.shape[1])
-        curve = [r_squared(truth[:, h], decoded[name][:, h]) if there[:, h].sum() > 1 else np.nan for h in steps]
+        curve = [_score(truth[:, h], decoded[name][:, h], there[:, h]) for h in steps]
         covered = {}
         if variance is not None:
             errors = standardised_errors(truth.astype(np.float64), decoded[name], variance[name])
@@ -108,3 +108,9 @@ def forecast_scores(
             }
         out[name] = ForecastScores(np.array(curve), covered)
     return out
+
+
+def _score(truth: np.ndarray, decoded: np.ndarray, there: np.ndarray) -> float:
+    """R² of one horizon; NaN where too few sequences are known, or all are equal in a dimension."""
+    varies = there.sum() > 1 and bool((np.ptp(truth[there], axis=0) > 0).all())
+    return r_squared(truth, decoded) if varies else float("nan")

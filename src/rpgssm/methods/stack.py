@@ -31,7 +31,8 @@ from rpgssm.nn.encoders import LinearEncoder
 from rpgssm.nn.heads import Recognition
 from rpgssm.nn.random_features import RandomFeatures
 from rpgssm.settings import check, declared, setting
-from rpgssm.training import History, Optimizer, Report, Trained, data_identity
+from rpgssm.training import History, Optimizer, Report, Trained
+from rpgssm.training.checkpoint import prepare as make_ready
 
 from .rpgssm import RPGSSM, EmpiricalMarginal, PooledMarginal, RPGSSMModel, recognised_mean
 
@@ -166,16 +167,18 @@ class Stack(Estimator):
     ) -> Trained[Any]:
         if start is not None:
             last = self._with_layer(self.n_stages_ - 1, "linear")
-            return last._learn(replace(prepared, window=last._window(prepared.data)), start)
+            return _numbered(last._learn(replace(prepared, window=last._window(prepared.data)), start), self.n_stages_)
         self.build(prepared.info, None, int(self.random_state))  # raises before any training if stages do not fit
         first, folder = copy.copy(self.stages[0]), self.stages[0].checkpoint_dir
         options: dict[str, Any] = {"resume": resume, "overwrite": overwrite}
-        options["of_data"] = None if folder is None else data_identity(prepared.data, prepared.held_out)
-        trained = first._learn(prepared, callbacks=callbacks, **options)
+        if folder is not None and overwrite:
+            for later in Path(folder).glob("stage-*"):
+                make_ready(later, False, True)  # what they were trained on is going to change
+        trained = _numbered(first._learn(prepared, callbacks=callbacks, **options), 1)
         own = trained.model  # of the newest stage alone, on the means of the stage below
         for number in range(1, len(self.stages)):
-            if trained.stopped == "interrupted":
-                break
+            if trained.interrupted:
+                return replace(trained, stopped="interrupted")
             data, held_out = prepared.data, prepared.held_out
             info, data = _of_latents(prepared.info, own), embedded(own, data)
             stage = self._above(number, info, data)
@@ -183,7 +186,7 @@ class Stack(Estimator):
             prepared = Prepared(data, held_out, info, stage._window(data))
             options["directory"] = None if folder is None else Path(folder) / f"stage-{number + 1}"
             shown = [_on_top(trained, callback) for callback in callbacks]
-            again = stage._learn(prepared, callbacks=shown, **options)
+            again = _numbered(stage._learn(prepared, callbacks=shown, **options), number + 1)
             own, trained = again.model, _followed(trained, again)
         if first.n_init > 1:
             self.init_losses_ = first.init_losses_
@@ -249,6 +252,14 @@ def _on_top(below: Trained[Any], callback: Callable[[Report], None]) -> Callable
         callback(replace(report, model=model, step=report.step + below.step, rows=rows))
 
     return call
+
+
+def _numbered(trained: Trained[Any], stage: int) -> Trained[Any]:
+    """The training with the number of its stage in a column of the history."""
+    columns = trained.history.columns
+    return replace(
+        trained, history=History.from_columns({**columns, "stage": np.full(len(columns["step"]), float(stage))})
+    )
 
 
 def _followed(below: Trained[Any], again: Trained[Any]) -> Trained[Any]:

@@ -158,7 +158,10 @@ def standardisation(
     x = np.asarray(frames)
     x = x.reshape(-1, *x.shape[2:]) if mask is None else x[np.asarray(mask)]
     if x.shape[0] == 0:
-        raise ValueError("no frame is observed, so the data cannot be standardised; check the mask")
+        raise ValueError(
+            "no frame is observed, so there is nothing to learn from: all hold NaN (a channel that is NaN throughout "
+            "makes every frame missing: leave it out), or the mask is False everywhere"
+        )
     axes = tuple(range(x.ndim)) if x.ndim == 3 else tuple(range(x.ndim - 1))
     shift, spread = (np.asarray(f(x, axes, dtype=np.float64)) for f in (np.mean, np.std))
     # a constant feature has a spread of rounding errors rather than of zero

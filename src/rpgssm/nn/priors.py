@@ -330,7 +330,11 @@ def _is_start(value: object) -> bool:
         return value in STARTS
     if not isinstance(value, tuple) or len(value) == 0:
         return False
-    return all(isinstance(row, tuple) and len(row) == len(value) and np.isfinite(row).all() for row in value)
+    try:
+        matrix = np.array(value, float)
+    except (TypeError, ValueError):
+        return False
+    return matrix.shape == (len(value), len(value)) and bool(np.isfinite(matrix).all())
 
 
 STARTS = ("identity", "rotation", "smooth")

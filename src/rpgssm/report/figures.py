@@ -29,6 +29,10 @@ class Clock:
 
     dt: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.dt is not None and not (np.isfinite(self.dt) and self.dt > 0):
+            raise ValueError(f"dt is {self.dt}: it must be a positive number, the seconds from one frame to the next")
+
     @property
     def step(self) -> float:
         return float(self.dt or 1)

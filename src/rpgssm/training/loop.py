@@ -201,9 +201,13 @@ class _Session:
         progress: bool,
     ) -> list[Trained]:
         if directories[0] is None and (resume or overwrite):
-            raise ValueError("`resume` and `overwrite` need a `directory`.")
+            raise ValueError(
+                "resume=True and overwrite=True are about a folder of checkpoints: name it (checkpoint_dir of an "
+                "estimator, directory= of train)"
+            )
         names = columns(list(self._states[0].totals), self._validation is not None)
         self._runs: list[Run] = []
+        self._interrupted = False
         try:
             kept = directories[0] is not None
             told, program = (self._identity(), self._about_program()) if kept else ({}, {})
@@ -221,6 +225,7 @@ class _Session:
             try:
                 self._loop(callbacks, progress)
             except KeyboardInterrupt:
+                self._interrupted = True
                 self._adopt()  # again, since the interrupt may have come in the middle of it
                 for run in self._runs:
                     run.record = replace(run.record, stopped=run.record.stopped or "interrupted")
@@ -327,7 +332,7 @@ class _Session:
     def _finish(self) -> list[Trained]:
         results = []
         for i, run in enumerate(self._runs):
-            results.append(run.result(self._states[i]))
+            results.append(replace(run.result(self._states[i]), interrupted=self._interrupted))
             run.save(self._states[i], self._seconds())
             if run.directory is not None:
                 run.history.to_csv(run.directory / TABLE)

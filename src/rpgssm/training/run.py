@@ -56,6 +56,7 @@ class Trained(Generic[M]):
 
     `model` is the one of the best validation (step `best_step`), or the last one if there was no validation or
     `keep_best` is False. `last_model` is the one of the last step, `step`. `stopped` is the reason of the end.
+    `interrupted` is True if the user interrupted, be it after the last step or after this one of several models.
     "diverged", with an `error`, only occurs when several models are trained at once; `train` raises the error.
     """
 
@@ -66,6 +67,7 @@ class Trained(Generic[M]):
     history: History
     stopped: Stopped
     error: TrainingDiverged | None = None
+    interrupted: bool = False
 
 
 @dataclass(eq=False)
