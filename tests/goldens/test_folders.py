@@ -1,14 +1,19 @@
 """Models saved by rpgssm 0.1 still load, and say what they said."""
 
+import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from . import cases
 from .capture import as_in_use
 
-FOLDERS = Path(__file__).parent / "folders"
+HERE = Path(__file__).parent
+FOLDERS = HERE / "folders"
+SAME_JAX = jax.__version__ == json.loads((HERE / "programs.json").read_text(encoding="utf-8"))["jax"]
+CLOSE = 1e-5 if SAME_JAX else 1e-3  # another JAX rounds otherwise, which some of these models amplify to 3e-4
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +32,7 @@ def test_a_saved_model_answers_as_before(name):
             now = found[question]
             assert now.shape == before.shape, question
             scale = max(1.0, float(np.abs(before).max()))
-            np.testing.assert_allclose(now, before, rtol=0, atol=1e-5 * scale, err_msg=f"{name}: {question}")
+            np.testing.assert_allclose(now, before, rtol=0, atol=CLOSE * scale, err_msg=f"{name}: {question}")
 
 
 def test_the_folders_are_those_stored():
