@@ -91,7 +91,7 @@ def test_the_rp_gssm_has_few_settings_and_none_of_a_second_stage():
 
 
 def test_flat_settings_stay_flat():
-    """The issue-free everyday settings can be given by name to each method that is trained by gradients."""
+    """Everyday settings are given by name to each method that is trained by gradients, not inside of objects."""
     flat = "latent_dim encoder max_steps batch_size learning_rate window validation_fraction n_init checkpoint_dir"
     for cls in all_methods().values():
         if issubclass(cls, rpgssm.training.Training):
