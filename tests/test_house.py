@@ -143,9 +143,9 @@ def test_no_metaphors_are_names(tree):
 
 
 def test_sizes():
-    """Lines: what grows must be worth it."""
+    """Lines do not grow unnoticed. The aim is 12,200, which is not reached yet."""
 
     def lines(folder: Path) -> int:
         return sum(len(p.read_text(encoding="utf-8").splitlines()) for p in folder.rglob("*.py"))
 
-    assert sum(lines(SOURCE / room) for room in ROOMS) <= 13_200
+    assert sum(lines(SOURCE / room) for room in ROOMS) <= 12_950

@@ -1,6 +1,7 @@
 """Stages on a trained network: what they are, that the network below stays, that all is saved and resumed."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -31,6 +32,7 @@ from rpgssm.methods.stack import StackedEncoder, embedded
 from rpgssm.nn.encoders import LinearEncoder
 from rpgssm.nn.priors import initial_transition
 from rpgssm.nn.random_features import RandomFeatures
+from rpgssm.report import write_report
 
 from .small_worlds import turning
 
@@ -570,3 +572,11 @@ def test_the_summary_is_of_the_losses_of_the_last_stage(x):
     losses = model.history_["loss"][model.history_["stage"] == 2]
     assert f"loss of the last stage {losses[0]:.3f} at first, {losses[-1]:.3f} at last" in model.summary()
     assert f"held-out loss {model.history_['validation_loss'][-1]:.3f} at best" in model.summary()
+
+
+def test_training_on_a_model_of_0_1_has_a_summary(x, tmp_path):
+    """Its history does not tell the stages apart."""
+    old = rpgssm.load(Path(__file__).resolve().parent.parent / "goldens" / "folders" / "wide-none" / "model")
+    old.partial_fit(np.ascontiguousarray(x[..., :4]))
+    assert f"loss of the last stage {old.history_['loss'][-1]:.3f} at first" in old.summary()
+    assert "Training" in write_report(old, x[..., :4], output=tmp_path / "r.html").read_text(encoding="utf-8")

@@ -450,7 +450,7 @@ class Estimator(TransformerMixin, BaseEstimator):
             f"fitted to {info.description}",
             f"  {self.n_steps_} steps ({self.stopped_}); kept the model of step {self.best_step_}",
         ]
-        stage = self.history_.get("stage", np.zeros(len(self.history_["step"])))
+        stage = np.nan_to_num(self.history_.get("stage", np.zeros(len(self.history_["step"]))))
         last = stage == stage.max(initial=0)  # losses of different stages cannot be compared
         if len(loss := self.history_["loss"][last]):
             which = " of the last stage" if len(set(stage)) > 1 else ""

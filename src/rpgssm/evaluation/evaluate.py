@@ -74,9 +74,9 @@ def evaluate(
     """Score a fitted model on test sequences; readouts are fitted on training sequences.
 
     `train` and `test` are data sets (`rpgssm.datasets`), `Labelled` arrays, or observations alone. Without targets
-    there is no readout, and `train` may be None. Frames with NaN in a
-    target are left out of its scores. Forecasts are made from the first `context` frames for `horizon` frames: by
-    default from half of the longest test sequence, for the other half. `batch` sequences are shown at a time, and
+    there is no readout, and `train` may be None. Frames with NaN in a target are left out of its scores. Forecasts are
+    made from the first `context` frames for `horizon` frames: by default from half of the longest test sequence, for
+    the other half. `batch` sequences are shown at a time, and
     `seed` chooses the frames that the kernel readout is fitted to.
     """
     held_out = Part.of(model, test)

@@ -319,7 +319,11 @@ def training(f: Findings) -> Part:
     last = int(f.model.n_steps_)
     phases = {"": (0, last)}
     stages = getattr(f.model, "stages", ())
-    if len(stages) > 1 and last == f.model.total_steps:  # else it is not known where one stage ended
+    if np.isfinite(history.get("stage", np.nan)).all():
+        steps = {int(n): history["step"][history["stage"] == n] for n in np.unique(history["stage"])}
+        if len(steps) > 1:
+            phases = {f"stage {n}": (int(of.min()), int(of.max())) for n, of in steps.items()}
+    elif len(stages) > 1 and last == f.model.total_steps:  # saved by 0.1, without a column for the stages
         ends = np.cumsum([0, *(stage.total_steps for stage in stages)])
         phases = {f"stage {i + 1}": (int(a) + 1, int(b)) for i, (a, b) in enumerate(pairwise(ends))}
     caption = (
